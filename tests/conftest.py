@@ -1,0 +1,70 @@
+"""What every test gets: a home of its own, no key and no proxy, and the agent as a process."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored, and inherited
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory, monkeypatch):
+    """The directory of the agent's state in this test."""
+    for name in os.environ:
+        if name.startswith("OPENAI_") or name.upper().endswith("_PROXY"):
+            monkeypatch.delenv(name)
+    directory = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("TINYAGENT_HOME", str(directory))
+    return directory
+
+
+@pytest.fixture
+def workspace(tmp_path_factory):
+    """An empty directory to work in."""
+    return tmp_path_factory.mktemp("workspace")
+
+
+def command(*arguments, server=None) -> list[str]:
+    """The command line of the agent, with that server as its model."""
+    model = ["--base_url", server.url, "--model", "scripted"] if server else []
+    return [sys.executable, str(ROOT / "tinyagent.py"), *map(str, arguments), *model]
+
+
+@pytest.fixture
+def run():
+    """Runs the agent to its end and gives back the CompletedProcess, its output as text."""
+
+    def run(*arguments, stdin="", server=None, env=None, timeout=30):
+        environment = {**os.environ, **(env or {})}
+        return subprocess.run(
+            command(*arguments, server=server),
+            input=stdin,
+            env=environment,
+            timeout=timeout,
+            capture_output=True,
+            encoding="utf-8",
+        )
+
+    return run
+
+
+@pytest.fixture
+def start():
+    """Starts the agent and gives back the Popen; what is still there at the end of the test is killed."""
+    started = []
+
+    def start(*arguments, server=None, **more):
+        more = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more}
+        started.append(subprocess.Popen(command(*arguments, server=server), encoding="utf-8", **more))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,598 @@
+"""The chat-completion wrapper against every kind of server: what it understands, what it asks again, what it gives up."""
+
+import json
+import re
+import threading
+import time
+from email.utils import formatdate
+
+import pytest
+from scripted import CUT, HANG, RESET, Server, calls, chunk, error, event, raw, say, stream
+
+from tinyagent import Config, Model, Retrying, TextArrived, Trouble
+
+pytestmark = pytest.mark.filterwarnings("error")  # a warning would stand on the user's screen
+REQUEST = {"messages": [{"role": "system", "content": "You test."}, {"role": "user", "content": "hi"}]}
+KEY = "sk-secret-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def chance(monkeypatch):
+    """Chance has it that the waits are short."""
+    monkeypatch.setattr("random.uniform", lambda low, high: 0.005)
+
+
+def chat(server, request=REQUEST, check=lambda: None, **more):
+    """The events of an exchange, and the reply."""
+    events, asking = [], Model(Config(base_url=server.url, model="scripted", **more)).chat(request, check)
+    while True:
+        try:
+            events.append(next(asking))
+        except StopIteration as end:
+            return events, end.value
+
+
+def trouble(server, **more):
+    """The Trouble in which an exchange ends."""
+    with pytest.raises(Trouble) as caught:
+        chat(server, **more)
+    return caught.value
+
+
+def shown(events):
+    return "".join(e.text for e in events if isinstance(e, TextArrived))
+
+
+def retries(events):
+    return [e for e in events if isinstance(e, Retrying)]
+
+
+def called(reply):
+    """Name and arguments of the calls in a reply."""
+    functions = [call["function"] for call in reply.message.get("tool_calls", [])]
+    return [(function["name"], json.loads(function["arguments"])) for function in functions]
+
+
+# ----------------------------------------------------------------------------------------------------- what is sent
+
+
+def test_what_is_sent():
+    request = {**REQUEST, "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}]}
+    with Server(say("ok")) as server:
+        events, reply = chat(server, request, api_key=KEY)
+    sent = server.requests[0]
+    assert sent.path == "/v1/chat/completions" and sent.headers["authorization"] == f"Bearer {KEY}"
+    options = {"model": "scripted", "stream": True, "stream_options": {"include_usage": True}}
+    assert sent.body == {**request, **options}
+    assert shown(events) == "ok" and reply.message == {"role": "assistant", "content": "ok"}
+
+
+def test_reasoning_effort_is_passed_on_when_set():
+    with Server(say("ok")) as server:
+        chat(server, reasoning_effort="low")
+    assert server.requests[0].body["reasoning_effort"] == "low"
+
+
+def test_text_arrives_while_it_is_written():
+    with Server(raw(event(chunk({"content": "One"})), HANG)) as server:
+        asking = Model(Config(base_url=server.url, model="scripted")).chat(REQUEST, lambda: None)
+        assert next(asking).text == "One"
+        asking.close()
+
+
+# ---------------------------------------------------------------------------------------------- well and badly made
+
+STOP, CALLED = chunk({}, "stop"), chunk({}, "tool_calls")
+OK, EMPTY = chunk({"content": "ok"}), {**STOP, "choices": []}
+TOLD = {**EMPTY, "usage": {"prompt_tokens": 5, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 3}}}
+COUNTED = {"prompt_tokens": 5, "cached_tokens": 3, "completion_tokens": 2}
+NOTHING = {"prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0}
+
+
+def part(*fragments, **more):
+    """A chunk with fragments of tool calls."""
+    return chunk({"tool_calls": list(fragments)}, **more)
+
+
+def head(index=0, id="a", name="f", arguments='{"x": ', **more):
+    """The first fragment of a call; what is ... is left out."""
+    given = {"index": index, "id": id, "type": "function", "function": {"name": name, "arguments": arguments}, **more}
+    return {key: value for key, value in given.items() if value is not ...}
+
+
+def rest(index=0, arguments="1}", **more):
+    """The second fragment of a call."""
+    return {k: v for k, v in {"index": index, "function": {"arguments": arguments}, **more}.items() if v is not ...}
+
+
+def without(name, *chunks):
+    """The chunks without this key, in themselves and in their choices."""
+    whole = [
+        {**c, "choices": [{k: v for k, v in choice.items() if k != name} for choice in c["choices"]]} for c in chunks
+    ]
+    return [{k: v for k, v in c.items() if k != name} for c in whole]
+
+
+CRLF = b"".join(event(c).replace(b"\n", b"\r\n") for c in (OK, STOP, TOLD)) + b"data: [DONE]\r\n\r\n"
+NO_SPACE = b"".join(event(c).replace(b"data: ", b"data:") for c in (OK, STOP, TOLD)) + b"data:[DONE]\n\n"
+TEXTS = {  # a stream -> the usage it tells; its text is "ok"
+    "well made": (stream(OK, STOP, TOLD), COUNTED),
+    "choices empty first": (stream(EMPTY, OK, STOP, TOLD), COUNTED),
+    "object empty": (stream(*({**c, "object": ""} for c in (OK, STOP, TOLD))), COUNTED),
+    "object missing": (stream(*without("object", OK, STOP, TOLD)), COUNTED),
+    "usage with the last choice": (stream(OK, {**TOLD, **STOP}), COUNTED),
+    "usage in every chunk": (stream({**TOLD, **OK}, {**TOLD, **STOP}, TOLD), COUNTED),
+    "usage missing": (stream(OK, STOP), NOTHING),
+    "usage, then usage null": (stream(OK, STOP, TOLD, {**EMPTY, "usage": None}), COUNTED),
+    "usage with nulls": (stream(OK, STOP, {**EMPTY, "usage": {"prompt_tokens": 5, "completion_tokens": None}}),
+                         {**NOTHING, "prompt_tokens": 5}),
+    "usage details null": (stream(OK, STOP, {**EMPTY, "usage": {"prompt_tokens": 5, "prompt_tokens_details": None}}),
+                           {**NOTHING, "prompt_tokens": 5}),
+    "no [DONE]": (stream(OK, STOP, TOLD, done=False), COUNTED),
+    "comments": (stream(": ping\n\n", OK, ": OPENROUTER PROCESSING\n\n", STOP, TOLD), COUNTED),
+    "line ends of two bytes": (raw(CRLF), COUNTED),
+    "no space after data:": (raw(NO_SPACE), COUNTED),
+    "choices null": (stream({**OK, "choices": None}, OK, STOP, {**TOLD, "choices": None}), COUNTED),
+    "choices missing": (stream(OK, STOP, {"usage": TOLD["usage"]}), COUNTED),
+    "index of the choice missing": (stream(*without("index", OK, STOP, TOLD)), COUNTED),
+    "delta null at the end": (stream(OK, chunk(None, "stop"), TOLD), COUNTED),
+    "delta missing at the end": (stream(OK, *without("delta", STOP), TOLD), COUNTED),
+    "finish_reason missing": (stream(*without("finish_reason", OK, STOP), TOLD), COUNTED),
+    "finish_reason unknown": (stream(OK, chunk({}, "eos"), TOLD), COUNTED),
+    "finish_reason empty": (stream(OK, chunk({}, ""), TOLD), COUNTED),
+    "finish_reason length": (stream(OK, chunk({}, "length"), TOLD), COUNTED),
+    "finish_reason content_filter": (stream(OK, chunk({}, "content_filter"), TOLD), COUNTED),
+    "content as parts": (stream(chunk({"content": [{"type": "text", "text": "o"}, {"type": "text", "text": "k"}]}), STOP),
+                         NOTHING),
+    "content null": (stream(chunk({"content": None}), OK, STOP, TOLD), COUNTED),
+    "reasoning_details with index": (stream(chunk({"reasoning_details": [{"index": 0, "text": "hm"}]}), OK, STOP), NOTHING),
+    "reasoning_details without": (stream(chunk({"reasoning_details": [{"text": "hm"}]}), OK, STOP), NOTHING),
+    "data: null": (stream("data: null\n\n", OK, STOP, TOLD), COUNTED),
+    "data: []": (stream("data: []\n\n", OK, STOP, TOLD), COUNTED),
+    "data: a string": (stream('data: "text"\n\n', OK, STOP, TOLD), COUNTED),
+    "message instead of delta": (stream({**OK, "choices": [{"message": {"role": "assistant", "content": "ok"},
+                                                            "finish_reason": "stop"}]}, TOLD), COUNTED),
+    "the last event without its blank line": (raw(event(OK) + event(STOP) + event(TOLD)[:-2], framing="close"), None),
+    "a completion in one piece": (raw(json.dumps({**EMPTY, "object": "chat.completion", "usage": TOLD["usage"], "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}]}),
+        content_type="application/json", framing="length"), COUNTED),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("reply", "usage"), TEXTS.values(), ids=TEXTS)
+def test_texts(reply, usage):
+    with Server(reply, reply) as server:
+        _, got = chat(server)
+    assert got.message == {"role": "assistant", "content": "ok"}
+    assert got.faults == {}
+    assert usage is None or got.usage == usage
+
+
+ONE, TWO = ("f", {"x": 1}), ("g", {"y": 2})
+SECOND = head(1, "b", "g", '{"y": 2}')
+CALLS = {  # a stream -> the calls in it
+    "well made": (stream(part(head()), part(rest()), CALLED), [ONE]),
+    "index missing": (stream(part(head(...)), part(rest(...)), part({**SECOND, "index": None}), CALLED), [ONE, TWO]),
+    "index missing, calls whole": (stream(part(head(..., arguments='{"x": 1}')), part(head(..., "b", "g", '{"y": 2}')), CALLED),
+                                   [ONE, TWO]),
+    "index null": (stream(part(head(None)), part(rest(None)), CALLED), [ONE]),
+    "both index 0": (stream(part(head()), part(rest()), part({**SECOND, "index": 0}), CALLED), [ONE, TWO]),
+    "both index 0, in pieces": (stream(part(head()), part(rest()), part(head(0, "b", "g", '{"y"')), part(rest(0, ": 2}")),
+                                       CALLED), [ONE, TWO]),
+    "index from 1": (stream(part(head(1)), part(rest(1)), CALLED), [ONE]),
+    "index with a gap": (stream(part(head()), part(rest()), part({**SECOND, "index": 2}), CALLED), [ONE, TWO]),
+    "index a string": (stream(part(head("0")), part(rest("0")), CALLED), [ONE]),
+    "indices mixed": (stream(part(head(), SECOND), part(rest()), CALLED), [ONE, TWO]),
+    "id repeated": (stream(part(head()), part(rest(id="a")), CALLED), [ONE]),
+    "id changes later": (stream(part(head()), part(rest(id="other")), CALLED), [ONE]),
+    "name repeated": (stream(part(head()), part(rest(function={"name": "f", "arguments": "1}"})), CALLED), [ONE]),
+    "id empty later": (stream(part(head()), part(rest(id="")), CALLED), [ONE]),
+    "id missing": (stream(part(head(id=...)), part(rest()), CALLED), [ONE]),
+    "ids missing": (stream(part(head(id=...)), part(rest()), part({**SECOND, "id": ""}), CALLED), [ONE, TWO]),
+    "id only in the second delta": (stream(part(head(id=...)), part(rest(id="a")), CALLED), [ONE]),
+    "the same id twice": (stream(part(head()), part(rest()), part({**SECOND, "id": "a"}), CALLED), [ONE, TWO]),
+    "id, name and type null later": (stream(part(head()), part(
+        {"index": 0, "id": None, "type": None, "function": {"name": None, "arguments": "1}"}}), CALLED), [ONE]),
+    "arguments null first": (stream(part(head(arguments=None)), part(rest(arguments='{"x": 1}')), CALLED), [ONE]),
+    "arguments null always": (stream(part(head(arguments=None)), CALLED), [("f", {})]),
+    "arguments an object": (stream(part(head(arguments={"x": 1})), CALLED), [ONE]),
+    "function missing in a delta": (stream(part(head()), part({"index": 0}), part(rest()), CALLED), [ONE]),
+    "type missing": (stream(part(head(type=...)), part(rest()), CALLED), [ONE]),
+    "finish_reason stop": (stream(part(head()), part(rest()), STOP), [ONE]),
+    "finish_reason missing": (stream(part(head()), part(rest())), [ONE]),
+    "finish_reason length, calls whole": (stream(part(head()), part(rest()), chunk({}, "length")), [ONE]),
+    "junk after the name": (stream(part(head(name="f<|channel|>commentary")), part(rest()), CALLED), [ONE]),
+    "encoded twice": (stream(part(head(arguments=json.dumps('{"x": 1}'))), CALLED), [ONE]),
+    "line ends in a string": (stream(part(head(arguments='{"x": "a\n\tb"}')), CALLED), [("f", {"x": "a\n\tb"})]),
+    "message instead of delta": (stream({**CALLED, "choices": [{"message": {"tool_calls": [
+        head(..., arguments='{"x": 1}')]}, "finish_reason": "stop"}]}), [ONE]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("reply", "expected"), CALLS.values(), ids=CALLS)
+def test_calls(reply, expected):
+    with Server(reply, reply) as server:
+        _, got = chat(server)
+    assert (called(got), got.faults) == (expected, {})
+    ids = [call["id"] for call in got.message["tool_calls"]]
+    assert len(set(ids)) == len(ids) and all(ids)
+    assert got.message["content"] == ""
+
+
+def test_ids_are_kept_and_missing_ones_made():
+    with Server(calls(("f", {}), ("g", {}), ids=["one", ""])) as server:
+        _, reply = chat(server)
+    first, second = (call["id"] for call in reply.message["tool_calls"])
+    assert first == "one" and re.fullmatch("[a-zA-Z0-9]{9}", second)
+
+
+def test_text_between_and_after_calls():
+    parts = (
+        chunk({"content": "a"}),
+        part(head()),
+        chunk({"content": "b"}),
+        part(rest()),
+        chunk({"content": "c"}),
+        CALLED,
+    )
+    with Server(stream(*parts)) as server:
+        events, reply = chat(server)
+    assert (shown(events), reply.message["content"], called(reply)) == ("abc", "abc", [ONE])
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_is_kept_to_be_sent_back_and_not_shown(name):
+    with Server(stream(chunk({name: "Let "}), chunk({name: "me see."}), OK, STOP)) as server:
+        events, reply = chat(server)
+    assert reply.message == {"role": "assistant", "content": "ok", name: "Let me see."}
+    assert shown(events) == "ok"
+
+
+@pytest.mark.parametrize(("halves", "text"), [(["\ud83d", "\ude00"], "😀"), (["a\ud83d", "b"], "a\ufffdb")])
+def test_halves_of_surrogate_pairs(halves, text):
+    with Server(stream(*(chunk({"content": half}) for half in halves), STOP)) as server:
+        events, reply = chat(server)
+    assert reply.message["content"] == text
+    shown(events).encode()  # raises where a half is left
+
+
+def test_nuls_are_left_out():
+    with Server(stream(chunk({"content": "a\0b"}), part(head(arguments='{"x": "a\\u0000b"}')), CALLED)) as server:
+        _, reply = chat(server)
+    assert reply.message["content"] == "ab"
+    assert (
+        "\0" not in json.dumps(called(reply))
+        and "\\u0000" not in reply.message["tool_calls"][0]["function"]["arguments"]
+    )
+
+
+FAULTY = {
+    "the first half": '{"x": "1',
+    "something after it": '{"x": 1} and more',
+    "twice": '{"x": 1}{"x": 1}',
+    "null": "null",
+    "a list": "[]",
+    "a number": "5",
+    "text": "ls",
+    "a list, encoded twice": '"[]"',
+}
+
+
+@pytest.mark.parametrize("arguments", FAULTY.values(), ids=FAULTY)
+def test_faulty_arguments_are_named_and_never_mended(arguments):
+    with Server(calls(("f", arguments), ("g", {"y": 2}))) as server:
+        _, reply = chat(server)
+    assert called(reply) == [("f", {}), TWO]
+    assert list(reply.faults) == [reply.message["tool_calls"][0]["id"]]
+
+
+def test_arguments_cut_at_the_output_limit():
+    with Server(calls(("f", '{"x": "1'), finish="length")) as server:
+        _, reply = chat(server)
+    assert called(reply) == [("f", {})]
+    assert ["cut off" in fault for fault in reply.faults.values()] == [True]
+
+
+# ------------------------------------------------------------------------------------------- what is asked for again
+
+HALF = chunk({"content": "half of it"})
+BROKEN = {
+    "reset": raw(event(HALF), RESET),
+    "cut": raw(event(HALF), CUT),
+    "cut in a call": raw(event(part(head())), CUT),
+    "closed in a call": raw(event(part(head())), framing="close"),
+    "closed in a call that is told to be done": stream(part(head())),
+    "closed in a text": raw(event(HALF), framing="close"),
+    "closed in an event": raw(event(HALF), event(OK)[:30], framing="close"),
+    "bad JSON": stream(HALF, "data: {\n\n"),
+    "bad UTF-8": stream(HALF, b'data: {"a": "\xff"}\n\n'),
+    "empty data": stream("data:\n\n", HALF),
+    "an event without data": stream("event: x\n\n", HALF),
+    "retry alone": stream("retry: 1000\n\n", HALF),
+    "a blank line after id": stream("id: 1\n\n", HALF),
+    "nothing in it": stream(chunk({"role": "assistant", "content": ""}), STOP),
+    "blanks": stream(chunk({"content": " \n"}), STOP),
+    "no event at all": raw(),
+    "a page": raw("<html>Bad gateway</html>", content_type="text/html"),
+    "an empty body": raw(content_type="application/json", framing="length"),
+    "an error event": stream(HALF, {"error": {"code": 502, "message": "overloaded"}}),
+    "an error event with a text": stream(HALF, {"error": "boom"}),
+    "an error event with choices": stream(HALF, {**EMPTY, "error": {"code": 502, "message": "overloaded"}}),
+    "an error event without error": stream(HALF, 'event: error\ndata: {"message": "overloaded"}\n\n'),
+    "an error as object": stream(HALF, {"object": "error", "message": "overloaded", "code": 503}),
+    "an error in one piece": raw(
+        '{"error": {"code": 502, "message": "overloaded"}}', content_type="application/json", framing="length"
+    ),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN.values(), ids=BROKEN)
+def test_broken_replies_are_asked_for_again_and_forgotten(broken):
+    with Server(broken, say("whole")) as server:
+        events, reply = chat(server)
+    assert reply.message == {"role": "assistant", "content": "whole"}
+    assert len(retries(events)) == 1 and shown(events[events.index(retries(events)[0]) :]) == "whole"
+    assert server.requests[0].body == server.requests[1].body
+
+
+def test_a_whole_call_of_a_broken_reply_is_forgotten():
+    with Server(raw(event(part(SECOND)), RESET), stream(part(head()), part(rest()), CALLED)) as server:
+        _, reply = chat(server)
+    assert called(reply) == [ONE]
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 520, 529])
+def test_what_may_pass_is_waited_for(status):
+    with Server(error(status, {"error": {"message": "come back"}}, {"Retry-After": "0.01"}), say("ok")) as server:
+        events, reply = chat(server)
+    (retry,) = events[:1]
+    assert (type(retry), retry.seconds) == (Retrying, 0.01) and "come back" in retry.reason
+    assert reply.message["content"] == "ok" and len(server.requests) == 2
+
+
+LOOKALIKES = {  # these sound like a context that is too long, or like a limit that never ends
+    "Groq": "Rate limit reached for model `m` on tokens per minute (TPM): Limit 6000, Used 5034, Requested 1443. Please "
+    "try again in 4.77s.",
+    "Bedrock": "ThrottlingException: Too many tokens, please wait before trying again.",
+    "nothing": "",
+    "many requests": "Too many requests: the maximum is 20 in 60 s, reduce your rate",
+}
+
+
+@pytest.mark.parametrize("wording", LOOKALIKES.values(), ids=LOOKALIKES)
+def test_rate_limits_are_not_taken_for_a_full_context(wording):
+    body = {"error": {"message": wording, "code": "rate_limit_exceeded"}} if wording else ""
+    with Server(error(429, body), say("ok")) as server:
+        events, reply = chat(server)
+    assert len(retries(events)) == 1 and reply.message["content"] == "ok"
+
+
+def test_overload_without_end():
+    with Server(*[error(503, {"error": {"message": "overloaded"}})] * 20) as server:
+        found = trouble(server)
+    assert found.status == "unavailable" and "overloaded" in str(found)
+    assert 3 <= len(server.requests) <= 10
+
+
+def test_waits_grow():
+    asked = []
+    with Server(*[error(503)] * 20) as server, pytest.raises(Trouble):
+        for happened in Model(Config(base_url=server.url, model="scripted")).chat(REQUEST, lambda: None):
+            asked.append(happened.seconds)
+    assert asked == sorted(asked) and len(set(asked)) == len(asked)
+
+
+BACKOFF = (0.001, 2)
+HEADERS = {  # Retry-After -> from how many to how many seconds are waited
+    "2": (2, 2),
+    "0.5": (0.5, 0.5),
+    "0": (0, 2),
+    "-5": (0, 2),
+    "nan": (0, 2),
+    "": BACKOFF,
+    "soon": BACKOFF,
+    "1e": BACKOFF,
+    "Mon, 01 Jan 99999 00:00:00 GMT": (0, 120),
+    "Wed, 21 Oct 2015 07:28:00 GMT": (0, 2),
+}
+
+
+@pytest.mark.parametrize(("value", "bounds"), HEADERS.items(), ids=HEADERS)
+def test_retry_after(value, bounds):
+    low, high = bounds
+    with Server(error(503, "", {"Retry-After": value})) as server:
+        waiting = next(Model(Config(base_url=server.url, model="scripted")).chat(REQUEST, lambda: None))
+    assert low <= waiting.seconds <= high
+
+
+def test_retry_after_may_be_a_date():
+    with Server(error(503, "", {"Retry-After": formatdate(time.time() + 60, usegmt=True)})) as server:
+        waiting = next(Model(Config(base_url=server.url, model="scripted")).chat(REQUEST, lambda: None))
+    assert 50 < waiting.seconds <= 60
+
+
+def test_retry_after_twice():
+    with Server(error(503, "", {"Retry-After": ["0.1", "0.1"]}), say("ok")) as server:
+        assert chat(server)[1].message["content"] == "ok"
+
+
+@pytest.mark.parametrize("value", ["3600", "9999999999", "inf"])
+def test_a_wait_of_an_hour_is_told_and_not_waited_for(value):
+    with Server(error(429, {"error": {"message": "later"}}, {"Retry-After": value})) as server:
+        found = trouble(server)
+    assert found.status == "unavailable" and "later" in str(found) and len(server.requests) == 1
+
+
+def test_nobody_there():
+    with Server() as server:
+        pass
+    found = trouble(server)
+    assert found.status == "unavailable" and "refused" in str(found)
+
+
+# ----------------------------------------------------------------------------------------------- what is given up
+
+QUOTA = {
+    "error": {"message": "You exceeded your current quota", "type": "insufficient_quota", "code": "insufficient_quota"}
+}
+CREDITS = {"error": {"message": "This request requires more credits, or fewer max_tokens", "code": 402}}
+HOPELESS = {
+    "wrong key": error(401, {"error": {"message": "no such key", "code": "invalid_api_key"}}),
+    "no credits": error(402, CREDITS),
+    "forbidden": error(403, {"error": {"message": "not in your country"}}),
+    "no such model": error(404, {"error": {"message": "model `m` not found"}}),
+    "bad request": error(400, {"error": {"message": "messages[3]: bad"}}),
+    "bad request, FastAPI": error(422, {"detail": [{"loc": ["body"], "msg": "extra fields not permitted"}]}),
+    "bad request, a string": error(400, {"error": "model does not support tools"}),
+    "bad request, a list": error(400, [{"error": {"message": "Invalid JSON payload", "status": "INVALID_ARGUMENT"}}]),
+    "quota": error(429, QUOTA),
+    "quota of the day": error(429, {"error": {"message": "Rate limit exceeded: free-models-per-day"}}),
+    "wrong key in the stream": stream({"error": {"code": 401, "message": "no such key"}}),
+}
+
+
+@pytest.mark.parametrize("hopeless", HOPELESS.values(), ids=HOPELESS)
+def test_what_will_never_be_accepted_is_asked_once(hopeless):
+    with Server(hopeless, say("ok")) as server:
+        found = trouble(server)
+    assert found.status == "refused" and len(server.requests) == 1
+    assert re.search("no such key|credits|country|not found|bad|extra|tools|INVALID_ARG|quota|per-day", str(found))
+
+
+ECHOING = {"error": {"message": f"Incorrect API key provided: {KEY}. See your account."}}
+
+
+@pytest.mark.parametrize(
+    "refusal", [error(401, ECHOING), error(401, f"bad key {KEY}"), stream(ECHOING | {"code": 401})]
+)
+def test_the_key_is_masked(refusal):
+    with Server(*[refusal] * 10) as server:
+        found = trouble(server, api_key=KEY)
+    assert KEY not in str(found) and "[key]" in str(found)
+
+
+def test_the_key_is_masked_while_it_waits():
+    with Server(error(503, ECHOING), say("ok")) as server:
+        events, _ = chat(server, api_key=KEY)
+    assert KEY not in events[0].reason and KEY not in repr(Config(api_key=KEY))
+
+
+def test_a_key_that_no_header_can_hold_is_refused():
+    with Server(say("ok")) as server:
+        assert trouble(server, api_key="schlüssel").status == "refused"
+    assert server.requests == []
+
+
+OVERFLOWS = {
+    "OpenAI": (400, "This model's maximum context length is 128000 tokens. However, your messages resulted in 391407 "
+               "tokens. Please reduce the length of the messages."),
+    "OpenAI newer": (400, "Your input exceeds the context window of this model. Please adjust your input and try again."),
+    "OpenAI string": (400, "Invalid 'messages[5].content': string too long. Expected a string with maximum length 10485760, "
+                      "but got a string with length 10605342 instead.", "string_above_max_length"),
+    "OpenAI TPM": (429, "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 342389. The input or "
+                   "output tokens must be reduced in order to run successfully."),
+    "Azure": (400, "input tokens exceed the configured limit", "context_length_exceeded"),
+    "vLLM": (400, "This model's maximum context length is 262144 tokens. However, you requested 0 output tokens and your "
+             "prompt contains at least 262145 input tokens, for a total of at least 262145 tokens."),
+    "SGLang": (400, "The input (1492905 tokens) is longer than the model's context length (1048576 tokens)."),
+    "TGI": (422, "`inputs` tokens + `max_new_tokens` must be <= 4096"),
+    "llama.cpp": (400, "the request exceeds the available context size. try increasing the context size or enable context "
+                  "shift", "exceed_context_size_error"),
+    "llama.cpp older": (500, "the request exceeds the available context size, try increasing it"),
+    "llama-cpp-python": (400, "Requested tokens (2285) exceed context window of 2048"),
+    "Ollama cloud": (400, "prompt too long; exceeded max context length by 540451 tokens (ref: 1)"),
+    "LM Studio": (400, "Trying to keep the first 111490 tokens when context the overflows. However, the model is loaded with "
+                  "context length of only 32768 tokens, which is not enough. Try to load the model with a larger context "
+                  "length, or provide a shorter input."),
+    "LM Studio newer": (400, "tokens to keep from the initial prompt is greater than the context length"),
+    "OpenRouter": (400, "This endpoint's maximum context length is 131072 tokens. However, you requested about 141607 tokens "
+                   "(10535 of text input, 131072 in the output)."),
+    "Poolside": (400, "Input length 300 exceeds the maximum allowed input length of 200 tokens."),
+    "Groq": (413, "Request too large for model `m` in organization `o` service tier `on_demand` on tokens per minute (TPM): "
+             "Limit 6000, Requested 14368, please reduce your message size and try again", "rate_limit_exceeded"),
+    "Groq window": (400, "Please reduce the length of the messages or completion."),
+    "Gemini": (400, "The input token count (132478) exceeds the maximum number of tokens allowed (131072)."),
+    "Mistral": (400, "Prompt contains 300000 tokens, too large for model with 131072 maximum context length"),
+    "Anthropic": (400, "prompt is too long: 201130 tokens > 200000 maximum"),
+    "Anthropic with output": (400, "input length and `max_tokens` exceed context limit: 187254 + 20000 > 204798, decrease "
+                              "input length or `max_tokens` and try again"),
+    "Anthropic size": (413, "Request exceeds the maximum size"),
+    "Bedrock": (400, "Input is too long for requested model"),
+    "Vertex": (400, "Vertex Claude request uses 256984 input tokens; limit is 167232."),
+    "xAI": (400, "This model's maximum prompt length is 131072 but the request contains 136973 tokens."),
+    "Kimi": (400, "Invalid request: Your request exceeded model token limit: 262144 (requested: 269030)"),
+    "Kimi size": (400, "total message size 2100954 exceeds limit 2097152"),
+    "Qwen": (400, "String value length 20054016 exceeds 20000000"),
+    "MiniMax": (400, "invalid params, context window exceeds limit"),
+    "Copilot": (400, "prompt token count of 130000 exceeds the limit of 128000"),
+    "Cerebras": (400, "Current length is 9000 while limit is 8192"),
+    "LiteLLM": (400, "Requested token count exceeds the model's maximum context length of 131072 tokens"),
+    "LiteLLM input": (400, "Input length (265330) exceeds model's maximum context length (262144)."),
+    "proxy": (400, "The prompt is too long: 267657, model maximum context length: 262143"),
+    "no words": (413, ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("wording", OVERFLOWS.values(), ids=OVERFLOWS)
+def test_a_full_context_is_known_by_its_words(wording):
+    status, message, code = (*wording, None)[:3]
+    body = {"error": {"message": message, "code": code}} if message else ""
+    with Server(
+        error(status, body), *([stream(HALF, {"error": {"message": message, "code": code or 400}})] * 1)
+    ) as server:
+        assert trouble(server).status == "compact"
+        assert not message or trouble(server).status == "compact"
+    assert len(server.requests) == 1 + bool(message)
+
+
+def test_a_full_context_in_the_words_of_other_bodies():
+    bodies = [
+        {"error": "prompt too long; exceeded max context length by 540451 tokens"},
+        {"object": "error", "message": "This model's maximum context length is 4096 tokens.", "code": 40303},
+        [
+            {
+                "error": {
+                    "code": 400,
+                    "message": "The input token count (132478) exceeds the maximum number of tokens allowed",
+                }
+            }
+        ],
+        "<html><title>413 Request Entity Too Large</title></html>",
+    ]
+    with Server(*(error(400, body) for body in bodies)) as server:
+        assert [trouble(server).status for _ in bodies] == ["compact"] * 4
+    assert len(server.requests) == 4
+
+
+# --------------------------------------------------------------------------------------------------------- silence
+
+
+def late():
+    time.sleep(1)
+    return say("late")
+
+
+SILENT = {
+    "before the headers": lambda request: late(),
+    "before the first event": raw(HANG),
+    "within a text": raw(event(HALF), HANG),
+    "with signs of life": raw(event(HALF), *[": ping\n\n", ": ping\n\n"], HANG),
+    "while it waits to ask again": error(503, "", {"Retry-After": "60"}),
+}
+
+
+@pytest.mark.parametrize("silent", SILENT.values(), ids=SILENT)
+def test_a_turn_can_end_in_any_silence(silent):
+    ended = threading.Event()
+
+    def check():
+        if ended.is_set():
+            raise Trouble("interrupted", "by the test")
+
+    with Server(silent, say("too late")) as server:
+        threading.Timer(0.3, ended.set).start()
+        began = time.monotonic()
+        with pytest.raises(Trouble, match="by the test"):
+            chat(server, check=check)
+        assert time.monotonic() - began < 0.8
+    assert len(server.requests) == 1
