@@ -16,6 +16,7 @@ Read it from the top: a floor uses only the floors above it.
 from __future__ import annotations
 
 import argparse
+import errno
 import hashlib
 import inspect
 import io
@@ -39,7 +40,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cached_property, partial, wraps
 from importlib.util import find_spec
-from itertools import accumulate, count, zip_longest
+from itertools import accumulate, count, dropwhile, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 from urllib.parse import urlsplit
@@ -121,42 +122,46 @@ class Event:
         return json.dumps({"type": self.type, **vars(self)}, ensure_ascii=False)
 
 
-def event(definition: str) -> type:
-    """A frozen dataclass from its name and fields; each event carries its time too, in seconds since 1970."""
-    name, *names = definition.split()
-    kind, now = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower(), field(default_factory=time.time)
-    names.append(("time", float, now))
-    return EVENTS.setdefault(kind, make_dataclass(name, names, bases=(Event,), frozen=True, namespace={"type": kind}))
+def event(name: str, **types: type) -> type:
+    """A frozen dataclass with these fields; each event carries its time too, in seconds since 1970."""
+    kind, stamp = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower(), ("time", float, field(default_factory=time.time))
+    made = make_dataclass(name, [*types.items(), stamp], bases=(Event,), frozen=True, namespace={"type": kind})
+    return EVENTS.setdefault(kind, made)
 
 
 # Facts are kept in the journal, and the history is a fold of them.
-Opened = event(
-    "Opened session directory model base_url system"
-)  # a session begins or goes on, with this system message
-UserSaid = event("UserSaid text")
-ModelReplied = event("ModelReplied message usage faults")  # faults: call id -> why that call must not run
-ToolCalled = event("ToolCalled call kind saying")  # the arguments are good, the tool is about to run
-ToolReturned = event("ToolReturned call text failed")
-Compacted = event("Compacted cut summary system")  # the first `cut` messages are now this summary
-Result = event("Result status exit_code text steps usage session")  # how a turn ended: its last event
+Opened = event("Opened", session=str, directory=str, model=str, base_url=str, system=str)  # a session begins or goes on
+UserSaid = event("UserSaid", text=str)
+ModelReplied = event("ModelReplied", message=dict, usage=dict, faults=dict)  # call id -> why that call must not run
+ToolCalled = event("ToolCalled", call=str, kind=str, saying=str)  # the arguments are good, the tool is about to run
+ToolReturned = event("ToolReturned", call=str, text=str, failed=bool)
+Compacted = event("Compacted", cut=int, summary=str, system=str)  # the first `cut` messages are now this summary
+Result = event("Result", status=str, exit_code=int, text=str, steps=int, usage=dict, session=str)  # the end of a turn
 # Signals are for whoever watches.
-TextArrived = event("TextArrived text")
-Retrying = event("Retrying reason seconds")  # the request goes out again; what was shown of its reply is withdrawn
-Noticed = event("Noticed text")  # something the user should know
+TextArrived = event("TextArrived", text=str)
+Retrying = event("Retrying", reason=str, seconds=float)  # what was shown of the reply is withdrawn
+Noticed = event("Noticed", text=str)  # something the user should know
 
 # -------------------------------------------------------------------------------------------------------- 3 Session
+
+
+def private(path: str, flags: int) -> int:
+    """Opens a file of ours: for nobody else, and not through a link."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
 def read_journal(path: Path) -> list[Event]:
     """The facts of a journal, last a notice if lines of it are damaged. OSError or ValueError if it is none."""
     facts, damaged = [], 0
-    for line in filter(bytes.strip, path.read_bytes().split(b"\n")):
-        try:
-            data = json.loads(line)
-            kind = EVENTS[data["type"]]
-            facts.append(kind(**{f.name: data[f.name] for f in fields(kind) if f.name in data}))
-        except (ValueError, TypeError, KeyError):
-            damaged += 1
+    with open(path, "rb", opener=private) as journal:
+        for line in filter(bytes.strip, journal):
+            try:
+                data = json.loads(line)
+                kind = EVENTS[data["type"]]
+                given = {f.name: data[f.name] for f in fields(kind) if isinstance(data.get(f.name), f.type)}
+                facts.append(kind(**given))
+            except (ValueError, TypeError, KeyError, RecursionError):
+                damaged += 1
     if not facts or not isinstance(facts[0], Opened):
         raise ValueError(f"{path} is not a session of tinyagent")
     return facts + [Noticed(f"{plural(damaged, 'damaged line')} of {path} left out")] * (damaged > 0)
@@ -171,20 +176,22 @@ class Session:
         self.path, self.id, self.directory, self.warning = path, path.stem, "", ""
         self.system, self.messages = "", []  # what a request is made of
         self.said, self.open = "", []  # the user's latest words; ids of the calls that have no result yet
+        self._torn = path.exists()  # whether the last line of the journal may not be whole
         for fact in read_journal(path) if path.exists() else []:
             self._apply(fact)
 
     def record(self, fact: Event) -> Event:
         """Writes the fact down, then lets it take effect; gives it back."""
-        line = b"\n" * isinstance(fact, Opened)  # a process before this one may have been killed within its last line
-        line += fact.to_json().encode("utf-8", "backslashreplace") + b"\n"
+        line = b"\n" * self._torn + fact.to_json().encode("utf-8", "backslashreplace") + b"\n"
         try:
             for folder in self.path.parents[2::-1]:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(self.path, "ab", 0, opener=lambda p, flags: os.open(p, flags | os.O_NOFOLLOW, 0o600)) as journal:
-                journal.write(line)
+            with open(self.path, "ab", 0, opener=private) as journal:
+                self._torn = journal.write(line) < len(line)
+            if self._torn:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            self.warning = f"{self.path} cannot be written ({error.strerror}): this session cannot be resumed"
+            self.warning = f"{self.path} cannot be written ({error.strerror}): this session cannot be resumed whole"
         self._apply(fact)
         return fact
 
@@ -196,7 +203,7 @@ class Session:
                 self._answer_until(None)
                 self.said = fact.text
                 self.messages.append({"role": "user", "content": fact.text})
-            case ModelReplied():
+            case ModelReplied() if self.messages:
                 self._answer_until(None)
                 self.messages.append(fact.message)
                 self.open = [call["id"] for call in fact.message.get("tool_calls", [])]
@@ -204,7 +211,8 @@ class Session:
                 self._answer_until(fact.call)
                 self.messages.append({"role": "tool", "tool_call_id": self.open.pop(0), "content": fact.text})
             case Compacted():
-                tail = self.messages[fact.cut :]
+                self._answer_until(None)
+                tail = list(dropwhile(lambda m: m["role"] == "tool", self.messages[fact.cut :]))
                 latest = "" if any(m["role"] == "user" for m in tail) else LATEST_WORDS.format(self.said)
                 self.messages = [{"role": "user", "content": SUMMARY.format(fact.summary) + latest}, *tail]
                 self.system = fact.system
@@ -234,10 +242,10 @@ def end_group(process: subprocess.Popen):
 
 def read_regular(path: Path) -> bytes:
     """The bytes of a file; ValueError for a device or a pipe, which could block for ever."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError(f"{path} is not a regular file")
-        return file.read()
+        return file.read() or b""
 
 
 def replace_file(path: Path, data: bytes):
@@ -246,10 +254,12 @@ def replace_file(path: Path, data: bytes):
     if path.exists() and not path.is_file():
         raise ValueError(f"{path} is not a regular file")
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
+    temporary, mode = path.with_name(f".tinyagent-{secrets.token_hex(4)}"), path.exists() and path.stat().st_mode
     try:
+        temporary.touch(0o600 if mode else 0o666)
         temporary.write_bytes(data)
-        temporary.chmod(stat.S_IMODE(path.stat().st_mode) if path.exists() else temporary.stat().st_mode)
+        if mode:
+            temporary.chmod(stat.S_IMODE(mode))
         temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -269,36 +279,51 @@ class Workspace:
         """Run a bash command; returns exit status, stdout and stderr. It starts in the working directory, with nothing
         on standard input; only files persist between commands. Keep something running with: cmd > log 2>&1 &"""
         environment = {k: v for k, v in os.environ.items() if not self.secret or v.strip() != self.secret} | QUIET
-        shell, deadline, stopped = [shutil.which("bash") or "/bin/sh", "-c", command], time.monotonic() + timeout, ""
+        options = {"cwd": self.directory, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        shell, deadline = [shutil.which("bash") or "/bin/sh", "-c", command], time.monotonic() + timeout
         self.output.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.NamedTemporaryFile(dir=self.output, suffix=".txt", delete=False) as file:  # no pipe: nothing that
-            streams = {"stdin": subprocess.DEVNULL, "stdout": file, "stderr": subprocess.STDOUT}  # is left running can
-            process = subprocess.Popen(shell, cwd=self.directory, env=environment, start_new_session=True, **streams)
-            try:  # hold it open
-                while not stopped and process.poll() is None:
-                    with suppress(subprocess.TimeoutExpired):
-                        process.wait(TICK)
-                    stopped = (yield) or (time.monotonic() > deadline and f"timed out after {timeout} seconds")
-                    stopped = stopped or (os.fstat(file.fileno()).st_size > FLOOD and f"ended at {FLOOD:,} bytes")
-            finally:
-                if process.returncode is None:
-                    end_group(process)
+        path, process, stopped = self.output / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.txt", None, ""
+        try:
+            with open(path, "ab", opener=private) as out:  # no pipe: nothing that is left running can hold it open
+                process = subprocess.Popen(shell, stdout=out, stderr=subprocess.STDOUT, **options)
+            while not stopped and process.poll() is None:
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(TICK)
+                late, flood = time.monotonic() > deadline, path.stat().st_size > FLOOD
+                stopped = (yield) or (f"timed out after {plural(timeout, 'second')}" if late else "")
+                stopped = stopped or (f"ended at {FLOOD:,} bytes of output" if flood else "")
+                if process.poll() is not None:
+                    stopped = ""
+            if stopped:
+                end_group(process)
             code = process.returncode
             status = f"exit code {code}" if code >= 0 else f"killed by signal {-code} ({signal.strsignal(-code)})"
-            text = f"{stopped or status}\n{self.clip(file, f'the whole is in {file.name}')}"
-            os.unlink(file.name) if file.tell() <= self.limit else file.truncate(SAVED)
-            return text
+            kept = "the whole is" if path.stat().st_size <= SAVED else f"the first {SAVED:,} bytes are"
+            return f"{stopped or status}\n{self.clip(open(path, 'rb'), f'{kept} in {path}')}"
+        finally:
+            if process and process.poll() is None:
+                end_group(process)
+            if path.exists() and path.stat().st_size <= self.limit:
+                path.unlink()
+            elif path.exists() and path.stat().st_size > SAVED:
+                os.truncate(path, SAVED)
 
     def list_files(self, directory: str = ".") -> str:
         """List a directory; subdirectories end in /."""
         with os.scandir(self.path(directory)) as entries:
-            names = sorted(entry.name + "/" * entry.is_dir() for entry in entries)
-        return "\n".join(names[:500]) + f"\n[... {len(names) - 500:,} more]" * (len(names) > 500) or "(empty)"
+            names = sorted(entry.name + "/" * os.path.isdir(entry) for entry in entries)
+        more = f"\n[... {len(names) - 500:,} more]" * (len(names) > 500)
+        return (
+            self.clip(io.BytesIO(os.fsencode("\n".join(names[:500]) + more)), "use the shell for a part of them")
+            or "(empty)"
+        )
 
     def read_from_file(self, path: str, first_line: int = 1, line_count: int = 2000) -> str:
         """Read a text file, or some of its lines."""
         lines, first = read_regular(self.path(path)).splitlines(keepends=True), max(first_line, 1)
-        shown = lines[first - 1 :][: max(line_count, 0)]
+        shown = lines[first - 1 :][: max(line_count, 1)]
+        if lines and not shown:
+            raise ValueError(f"{path} has {plural(len(lines), 'line')}: there is nothing from line {first_line} on")
         text = self.clip(io.BytesIO(b"".join(shown)), "read fewer lines at a time") or "(empty)"
         return text + f"\n[lines {first} to {first - 1 + len(shown)} of {len(lines)}]" * (len(shown) < len(lines))
 
@@ -312,7 +337,10 @@ class Workspace:
         if not old or old == new:
             raise ValueError("`old` must be some text, and `new` another")
         data, before, after = read_regular(self.path(path)), old.encode(), new.encode()
-        lines = [data.count(b"\n", 0, found.start()) + 1 for found in re.finditer(re.escape(before), data)]
+        if before not in data:  # the file may have CRLF where the model saw line ends
+            before, after = (re.sub(rb"\r?\n", b"\r\n", text) for text in (before, after))
+        places = re.finditer(b"(?=%b)" % re.escape(before), data)  # also those that overlap
+        lines = [data.count(b"\n", 0, found.start()) + 1 for found in places]
         if not lines:
             raise ValueError(f"`old` is not in {path}. Read it again and give the exact text")
         if len(lines) > 1 and not replace_all:
@@ -320,18 +348,22 @@ class Workspace:
                 f"`old` is there {len(lines)} times, at lines {lines[:20]}. Give more of the text around it"
             )
         replace_file(self.path(path), data.replace(before, after))
-        return f"Replaced {plural(len(lines), 'place')} in {path}, line {lines[0]}"
+        return f"Replaced {plural(data.count(before), 'place')} in {path}, line {lines[0]}"
 
     def path(self, name: str) -> Path:
-        return self.directory / Path(name).expanduser()
+        return self.directory / os.path.expanduser(name)
 
     def clip(self, file: io.IOBase, advice: str) -> str:
         """The text of a file; when it is too long for the model, its head and tail, its size and the advice."""
-        size, half, ends = file.seek(0, os.SEEK_END), self.limit // 2, []
-        for start, length in ((0, half), (size - half, half)) if size > self.limit else ((0, size),):
-            file.seek(start)
-            ends.append(file.read(length).decode("utf-8", "replace"))
-        return f"\n[... {size:,} bytes in all, cut here; {advice} ...]\n".join(ends)
+        with file:
+            size, half = file.seek(0, os.SEEK_END), self.limit // 2
+            file.seek(0)
+            if size <= self.limit:
+                return file.read().decode("utf-8", "replace")
+            head = file.read(half).decode("utf-8", "ignore")  # no half characters
+            file.seek(size - half)
+            tail = file.read().decode("utf-8", "ignore")
+        return f"{head}\n[... cut: {plural(size, 'byte')} in all; {advice} ...]\n{tail}"
 
 
 TOOLS = {  # method of Workspace -> its kind (read, edit, execute, fetch, other), and what a call of it does
@@ -669,7 +701,7 @@ class Agent:
             yield self.session.record(ToolCalled(call["id"], tool.kind, tool.describe(run)))
             text, failed = self.finish(run()), False
         except Exception as error:
-            text = "error: " + " ".join(str(error).split())
+            text = "error: " + " ".join(str(error).split())[:1000]
         yield self.session.record(ToolReturned(call["id"], clean(text), failed))
 
     def finish(self, result: str | Iterator) -> str:

@@ -1,4 +1,4 @@
-"""The chat-completion wrapper against every kind of server: what it understands, what it asks again, what it gives up."""
+"""The chat-completion wrapper against every kind of server: what it understands, asks again, and gives up."""
 
 import json
 import re
@@ -7,11 +7,11 @@ import time
 from email.utils import formatdate
 
 import pytest
-from scripted import CUT, HANG, RESET, Server, calls, chunk, error, event, raw, say, stream
+from scripted import CUT, HANG, RESET, Server, breaches, calls, chunk, error, event, raw, say, stream
 
 from tinyagent import Config, Model, Retrying, TextArrived, Trouble
 
-pytestmark = pytest.mark.filterwarnings("error")  # a warning would stand on the user's screen
+pytestmark = pytest.mark.filterwarnings("error::UserWarning")  # a warning would stand on the user's screen
 REQUEST = {"messages": [{"role": "system", "content": "You test."}, {"role": "user", "content": "hi"}]}
 KEY = "sk-secret-0123456789"
 
@@ -88,6 +88,9 @@ TOLD = {**EMPTY, "usage": {"prompt_tokens": 5, "completion_tokens": 2, "prompt_t
 COUNTED = {"prompt_tokens": 5, "cached_tokens": 3, "completion_tokens": 2}
 NOTHING = {"prompt_tokens": 0, "cached_tokens": 0, "completion_tokens": 0}
 
+ANSWER = {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}
+WHOLE = {**TOLD, "object": "chat.completion", "choices": [ANSWER]}
+
 
 def part(*fragments, **more):
     """A chunk with fragments of tool calls."""
@@ -142,20 +145,16 @@ TEXTS = {  # a stream -> the usage it tells; its text is "ok"
     "finish_reason empty": (stream(OK, chunk({}, ""), TOLD), COUNTED),
     "finish_reason length": (stream(OK, chunk({}, "length"), TOLD), COUNTED),
     "finish_reason content_filter": (stream(OK, chunk({}, "content_filter"), TOLD), COUNTED),
-    "content as parts": (stream(chunk({"content": [{"type": "text", "text": "o"}, {"type": "text", "text": "k"}]}), STOP),
-                         NOTHING),
+    "content as parts": (stream(chunk({"content": [{"type": "text", "text": t} for t in "ok"]}), STOP), NOTHING),
     "content null": (stream(chunk({"content": None}), OK, STOP, TOLD), COUNTED),
-    "reasoning_details with index": (stream(chunk({"reasoning_details": [{"index": 0, "text": "hm"}]}), OK, STOP), NOTHING),
-    "reasoning_details without": (stream(chunk({"reasoning_details": [{"text": "hm"}]}), OK, STOP), NOTHING),
+    "reasoning_details, index": (stream(chunk({"reasoning_details": [{"index": 0, "text": "hm"}]}), OK, STOP), NOTHING),
+    "reasoning_details, no index": (stream(chunk({"reasoning_details": [{"text": "hm"}]}), OK, STOP), NOTHING),
     "data: null": (stream("data: null\n\n", OK, STOP, TOLD), COUNTED),
     "data: []": (stream("data: []\n\n", OK, STOP, TOLD), COUNTED),
     "data: a string": (stream('data: "text"\n\n', OK, STOP, TOLD), COUNTED),
-    "message instead of delta": (stream({**OK, "choices": [{"message": {"role": "assistant", "content": "ok"},
-                                                            "finish_reason": "stop"}]}, TOLD), COUNTED),
+    "message instead of delta": (stream(WHOLE), COUNTED),
     "the last event without its blank line": (raw(event(OK) + event(STOP) + event(TOLD)[:-2], framing="close"), None),
-    "a completion in one piece": (raw(json.dumps({**EMPTY, "object": "chat.completion", "usage": TOLD["usage"], "choices": [
-        {"index": 0, "message": {"role": "assistant", "content": "ok"}, "finish_reason": "stop"}]}),
-        content_type="application/json", framing="length"), COUNTED),
+    "a completion in one piece": (raw(json.dumps(WHOLE), content_type="application/json", framing="length"), COUNTED),
 }  # fmt: skip
 
 
@@ -169,16 +168,17 @@ def test_texts(reply, usage):
 
 
 ONE, TWO = ("f", {"x": 1}), ("g", {"y": 2})
-SECOND = head(1, "b", "g", '{"y": 2}')
+TWO_WRITTEN = "g", '{"y": 2}'
+SECOND = head(1, "b", *TWO_WRITTEN)
 CALLS = {  # a stream -> the calls in it
     "well made": (stream(part(head()), part(rest()), CALLED), [ONE]),
     "index missing": (stream(part(head(...)), part(rest(...)), part({**SECOND, "index": None}), CALLED), [ONE, TWO]),
-    "index missing, calls whole": (stream(part(head(..., arguments='{"x": 1}')), part(head(..., "b", "g", '{"y": 2}')), CALLED),
-                                   [ONE, TWO]),
+    "index missing, calls whole": (stream(part(head(..., arguments='{"x": 1}')), part(head(..., "b", *TWO_WRITTEN)),
+                                          CALLED), [ONE, TWO]),
     "index null": (stream(part(head(None)), part(rest(None)), CALLED), [ONE]),
     "both index 0": (stream(part(head()), part(rest()), part({**SECOND, "index": 0}), CALLED), [ONE, TWO]),
-    "both index 0, in pieces": (stream(part(head()), part(rest()), part(head(0, "b", "g", '{"y"')), part(rest(0, ": 2}")),
-                                       CALLED), [ONE, TWO]),
+    "both index 0, in pieces": (stream(part(head()), part(rest()), part(head(0, "b", "g", '{"y"')),
+                                       part(rest(0, ": 2}")), CALLED), [ONE, TWO]),
     "index from 1": (stream(part(head(1)), part(rest(1)), CALLED), [ONE]),
     "index with a gap": (stream(part(head()), part(rest()), part({**SECOND, "index": 2}), CALLED), [ONE, TWO]),
     "index a string": (stream(part(head("0")), part(rest("0")), CALLED), [ONE]),
@@ -257,13 +257,50 @@ def test_halves_of_surrogate_pairs(halves, text):
 
 
 def test_nuls_are_left_out():
-    with Server(stream(chunk({"content": "a\0b"}), part(head(arguments='{"x": "a\\u0000b"}')), CALLED)) as server:
-        _, reply = chat(server)
-    assert reply.message["content"] == "ab"
-    assert (
-        "\0" not in json.dumps(called(reply))
-        and "\\u0000" not in reply.message["tool_calls"][0]["function"]["arguments"]
-    )
+    with Server(stream(chunk({"content": "a\0b"}), STOP)) as server:
+        events, reply = chat(server)
+    assert (reply.message["content"], shown(events)) == ("ab", "ab")
+
+
+def nonsense(delta, **more):
+    return stream({**OK, "choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}], **more})
+
+
+NONSENSE = {
+    "choices an object": nonsense({}, choices={"0": 1}),
+    "choices of null": nonsense({}, choices=[None]),
+    "choices of text": nonsense({}, choices=["ok"]),
+    "delta a text": nonsense("ok"),
+    "delta a list": nonsense([]),
+    "content a number": nonsense({"content": 5}),
+    "content an object": nonsense({"content": {"text": "ok"}}),
+    "content of null": nonsense({"content": [None]}),
+    "content of texts": nonsense({"content": ["ok"]}),
+    "content of numbers": nonsense({"content": [{"text": 5}]}),
+    "calls an object": nonsense({"tool_calls": {"index": 0}}),
+    "calls of null": nonsense({"tool_calls": [None]}),
+    "calls of text": nonsense({"tool_calls": ["f"]}),
+    "index a list": nonsense({"tool_calls": [head([0])]}),
+    "id a number": nonsense({"tool_calls": [head(id=5, arguments="{}")]}),
+    "name a number": nonsense({"tool_calls": [head(name=5, arguments="{}")]}),
+    "name an object": nonsense({"tool_calls": [head(name={}, arguments="{}")]}),
+    "function a text": nonsense({"tool_calls": [head(function="f")]}),
+    "arguments a number": nonsense({"tool_calls": [head(arguments=5)]}),
+    "finish_reason a number": nonsense({"content": "ok"}, choices=[{"delta": {"content": "ok"}, "finish_reason": 5}]),
+    "usage a text": nonsense({"content": "ok"}, usage="5"),
+    "usage a list": nonsense({"content": "ok"}, usage=[5]),
+    "usage of texts": nonsense({"content": "ok"}, usage={"prompt_tokens": "many"}),
+    "deep": raw(b"data: " + b"[" * 100_000 + b"]" * 100_000 + b"\n\n"),
+}
+
+
+@pytest.mark.parametrize("reply", NONSENSE.values(), ids=NONSENSE)
+def test_nonsense_is_understood_or_asked_for_again(reply):
+    with Server(reply, say("whole")) as server:
+        _, got = chat(server)
+    answers = [{"role": "tool", "tool_call_id": c["id"], "content": ""} for c in got.message.get("tool_calls", [])]
+    assert breaches({"messages": [*REQUEST["messages"], got.message, *answers]}) == []
+    json.loads(got.to_json())
 
 
 FAULTY = {
@@ -351,9 +388,12 @@ def test_what_may_pass_is_waited_for(status):
 
 
 LOOKALIKES = {  # these sound like a context that is too long, or like a limit that never ends
-    "Groq": "Rate limit reached for model `m` on tokens per minute (TPM): Limit 6000, Used 5034, Requested 1443. Please "
-    "try again in 4.77s.",
+    "Groq": "Rate limit reached on tokens per minute (TPM): Limit 6000, Used 5034, Requested 1443. Try again in 4.77s.",
     "Bedrock": "ThrottlingException: Too many tokens, please wait before trying again.",
+    "Anthropic": "This request would exceed your organization's rate limit of 30,000 input tokens per minute. Please "
+    "reduce the prompt length or the maximum tokens requested, or try again later.",
+    "Gemini": "You exceeded your current quota, please check your plan and billing details. Quota exceeded for metric: "
+    "generate_content_free_tier_requests, limit: 10. Please retry in 26.66s.",
     "nothing": "",
     "many requests": "Too many requests: the maximum is 20 in 60 s, reduce your rate",
 }
@@ -372,6 +412,13 @@ def test_overload_without_end():
         found = trouble(server)
     assert found.status == "unavailable" and "overloaded" in str(found)
     assert 3 <= len(server.requests) <= 10
+
+
+def test_empty_replies_without_end():
+    with Server(*[stream(STOP)] * 20) as server:
+        found = trouble(server)
+    assert found.status == "unavailable" and "empty" in str(found)
+    assert len(server.requests) <= 10
 
 
 def test_waits_grow():
@@ -477,91 +524,104 @@ def test_the_key_is_masked_while_it_waits():
     assert KEY not in events[0].reason and KEY not in repr(Config(api_key=KEY))
 
 
+def test_a_key_that_is_no_secret_spoils_no_text():
+    """Local servers take any key, and people give them "x"."""
+    with Server(error(400, {"error": {"message": "maximum context exceeds text"}})) as server:
+        assert "maximum context exceeds text" in str(trouble(server, api_key="x"))
+
+
+def test_a_page_instead_of_an_error_is_not_shown_whole():
+    with Server(error(502, "<html>" + "a long page " * 10_000), say("ok")) as server:
+        events, _ = chat(server)
+    assert "a long page" in events[0].reason and len(events[0].reason) < 5_000
+
+
+def test_a_server_on_this_machine_needs_no_proxy(monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    with Server(say("ok")) as server:
+        assert chat(server)[1].message["content"] == "ok"
+
+
 def test_a_key_that_no_header_can_hold_is_refused():
     with Server(say("ok")) as server:
         assert trouble(server, api_key="schlüssel").status == "refused"
     assert server.requests == []
 
 
-OVERFLOWS = {
-    "OpenAI": (400, "This model's maximum context length is 128000 tokens. However, your messages resulted in 391407 "
-               "tokens. Please reduce the length of the messages."),
-    "OpenAI newer": (400, "Your input exceeds the context window of this model. Please adjust your input and try again."),
-    "OpenAI string": (400, "Invalid 'messages[5].content': string too long. Expected a string with maximum length 10485760, "
-                      "but got a string with length 10605342 instead.", "string_above_max_length"),
-    "OpenAI TPM": (429, "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 342389. The input or "
-                   "output tokens must be reduced in order to run successfully."),
-    "Azure": (400, "input tokens exceed the configured limit", "context_length_exceeded"),
-    "vLLM": (400, "This model's maximum context length is 262144 tokens. However, you requested 0 output tokens and your "
-             "prompt contains at least 262145 input tokens, for a total of at least 262145 tokens."),
-    "SGLang": (400, "The input (1492905 tokens) is longer than the model's context length (1048576 tokens)."),
-    "TGI": (422, "`inputs` tokens + `max_new_tokens` must be <= 4096"),
-    "llama.cpp": (400, "the request exceeds the available context size. try increasing the context size or enable context "
-                  "shift", "exceed_context_size_error"),
-    "llama.cpp older": (500, "the request exceeds the available context size, try increasing it"),
-    "llama-cpp-python": (400, "Requested tokens (2285) exceed context window of 2048"),
-    "Ollama cloud": (400, "prompt too long; exceeded max context length by 540451 tokens (ref: 1)"),
-    "LM Studio": (400, "Trying to keep the first 111490 tokens when context the overflows. However, the model is loaded with "
-                  "context length of only 32768 tokens, which is not enough. Try to load the model with a larger context "
-                  "length, or provide a shorter input."),
-    "LM Studio newer": (400, "tokens to keep from the initial prompt is greater than the context length"),
-    "OpenRouter": (400, "This endpoint's maximum context length is 131072 tokens. However, you requested about 141607 tokens "
-                   "(10535 of text input, 131072 in the output)."),
-    "Poolside": (400, "Input length 300 exceeds the maximum allowed input length of 200 tokens."),
-    "Groq": (413, "Request too large for model `m` in organization `o` service tier `on_demand` on tokens per minute (TPM): "
-             "Limit 6000, Requested 14368, please reduce your message size and try again", "rate_limit_exceeded"),
-    "Groq window": (400, "Please reduce the length of the messages or completion."),
-    "Gemini": (400, "The input token count (132478) exceeds the maximum number of tokens allowed (131072)."),
-    "Mistral": (400, "Prompt contains 300000 tokens, too large for model with 131072 maximum context length"),
-    "Anthropic": (400, "prompt is too long: 201130 tokens > 200000 maximum"),
-    "Anthropic with output": (400, "input length and `max_tokens` exceed context limit: 187254 + 20000 > 204798, decrease "
-                              "input length or `max_tokens` and try again"),
-    "Anthropic size": (413, "Request exceeds the maximum size"),
-    "Bedrock": (400, "Input is too long for requested model"),
-    "Vertex": (400, "Vertex Claude request uses 256984 input tokens; limit is 167232."),
-    "xAI": (400, "This model's maximum prompt length is 131072 but the request contains 136973 tokens."),
-    "Kimi": (400, "Invalid request: Your request exceeded model token limit: 262144 (requested: 269030)"),
-    "Kimi size": (400, "total message size 2100954 exceeds limit 2097152"),
-    "Qwen": (400, "String value length 20054016 exceeds 20000000"),
-    "MiniMax": (400, "invalid params, context window exceeds limit"),
-    "Copilot": (400, "prompt token count of 130000 exceeds the limit of 128000"),
-    "Cerebras": (400, "Current length is 9000 while limit is 8192"),
-    "LiteLLM": (400, "Requested token count exceeds the model's maximum context length of 131072 tokens"),
-    "LiteLLM input": (400, "Input length (265330) exceeds model's maximum context length (262144)."),
-    "proxy": (400, "The prompt is too long: 267657, model maximum context length: 262143"),
-    "no words": (413, ""),
+OVERFLOWS = """
+400 This model's maximum context length is 128000 tokens. However, your messages resulted in 391407 tokens.
+400 Your input exceeds the context window of this model. Please adjust your input and try again.
+400 Invalid 'messages[5].content': string too long. Expected one with maximum length 10485760 (string_above_max_length)
+429 Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 342389.
+400 Input tokens exceed the configured limit
+400 The input (1492905 tokens) is longer than the model's context length (1048576 tokens).
+422 `inputs` tokens + `max_new_tokens` must be <= 4096
+400 the request exceeds the available context size. try increasing the context size or enable context shift
+500 the request exceeds the available context size, try increasing it
+400 Requested tokens (2285) exceed context window of 2048
+400 prompt too long; exceeded max context length by 540451 tokens (ref: 1)
+400 Trying to keep the first 111490 tokens when context the overflows. However, the model is loaded with context \
+length of only 32768 tokens, which is not enough.
+400 tokens to keep from the initial prompt is greater than the context length
+400 This endpoint's maximum context length is 131072 tokens. However, you requested about 141607 tokens
+400 Input length 300 exceeds the maximum allowed input length of 200 tokens.
+413 Request too large for model `m` on tokens per minute (TPM): Limit 6000, Requested 14368, please reduce your message
+400 Please reduce the length of the messages or completion.
+400 The input token count (132478) exceeds the maximum number of tokens allowed (131072).
+400 Prompt contains 300000 tokens, too large for model with 131072 maximum context length
+400 prompt is too long: 201130 tokens > 200000 maximum
+400 input length and `max_tokens` exceed context limit: 187254 + 20000 > 204798, decrease input length or `max_tokens`
+413 Request exceeds the maximum size
+400 Input is too long for requested model
+400 Vertex Claude request uses 256984 input tokens; limit is 167232.
+400 This model's maximum prompt length is 131072 but the request contains 136973 tokens.
+400 Invalid request: Your request exceeded model token limit: 262144 (requested: 269030)
+400 total message size 2100954 exceeds limit 2097152
+400 String value length 20054016 exceeds 20000000
+400 invalid params, context window exceeds limit
+400 prompt token count of 130000 exceeds the limit of 128000
+400 Current length is 9000 while limit is 8192
+400 Requested token count exceeds the model's maximum context length of 131072 tokens
+400 Input length (265330) exceeds model's maximum context length (262144).
+400 The prompt is too long: 267657, model maximum context length: 262143
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("wording", OVERFLOWS, ids=lambda wording: wording[:60])
+def test_a_full_context_is_known_by_its_words(wording):
+    status, message = wording.split(" ", 1)
+    body = {"error": {"message": message, "code": int(status)}}
+    with Server(error(int(status), body), stream(HALF, body)) as server:
+        assert [trouble(server).status, trouble(server).status] == ["compact", "compact"]
+    assert len(server.requests) == 2
+
+
+CODES = ["context_length_exceeded", "string_above_max_length", "exceed_context_size_error"]
+
+
+@pytest.mark.parametrize("name", ["code", "type"])
+@pytest.mark.parametrize("code", [*CODES, "model_max_prompt_tokens_exceeded"])
+def test_a_full_context_is_known_by_its_code(name, code):
+    with Server(error(400, {"error": {"message": "Sorry.", name: code}})) as server:
+        assert trouble(server).status == "compact"
+
+
+OTHER_BODIES = {
+    "a string": error(400, {"error": "prompt too long; exceeded max context length by 540451 tokens"}),
+    "flat": error(400, {"object": "error", "message": "This model's maximum context length is 4096 tokens."}),
+    "a list": error(400, [{"error": {"code": 400, "message": "The input is too long for the context window"}}]),
+    "a page": error(400, "<html><title>413 Request Entity Too Large</title></html>"),
+    "nothing": error(413),
+    "in one piece": raw('{"error": {"code": 400, "message": "This endpoint\'s maximum context length is 131072"}}',
+                        content_type="application/json", framing="length"),
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("wording", OVERFLOWS.values(), ids=OVERFLOWS)
-def test_a_full_context_is_known_by_its_words(wording):
-    status, message, code = (*wording, None)[:3]
-    body = {"error": {"message": message, "code": code}} if message else ""
-    with Server(
-        error(status, body), *([stream(HALF, {"error": {"message": message, "code": code or 400}})] * 1)
-    ) as server:
+@pytest.mark.parametrize("overflow", OTHER_BODIES.values(), ids=OTHER_BODIES)
+def test_a_full_context_is_known_in_other_bodies(overflow):
+    with Server(overflow) as server:
         assert trouble(server).status == "compact"
-        assert not message or trouble(server).status == "compact"
-    assert len(server.requests) == 1 + bool(message)
-
-
-def test_a_full_context_in_the_words_of_other_bodies():
-    bodies = [
-        {"error": "prompt too long; exceeded max context length by 540451 tokens"},
-        {"object": "error", "message": "This model's maximum context length is 4096 tokens.", "code": 40303},
-        [
-            {
-                "error": {
-                    "code": 400,
-                    "message": "The input token count (132478) exceeds the maximum number of tokens allowed",
-                }
-            }
-        ],
-        "<html><title>413 Request Entity Too Large</title></html>",
-    ]
-    with Server(*(error(400, body) for body in bodies)) as server:
-        assert [trouble(server).status for _ in bodies] == ["compact"] * 4
-    assert len(server.requests) == 4
+    assert len(server.requests) == 1
 
 
 # --------------------------------------------------------------------------------------------------------- silence

@@ -3,6 +3,7 @@
 import ast
 import re
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -104,8 +105,9 @@ def test_what_others_call_has_a_docstring():
 
 @pytest.mark.parametrize("kind", EVENTS)
 def test_an_event_is_the_same_when_it_is_read_again(kind, tmp_path):
-    value = {"text": "é \u2028 \ud800\r\n\0", "list": [1, None, True], "empty": {}}
-    happened = EVENTS[kind](**{name: value for name in EVENTS[kind].__dataclass_fields__ if name != "time"})
+    odd = "é \u2028 \ud800\r\n\0"
+    values = {str: odd, int: 7, float: 0.5, bool: True, dict: {"text": odd, "list": [1, None, True], "empty": {}}}
+    happened = EVENTS[kind](**{field.name: values[field.type] for field in fields(EVENTS[kind])})
     opened = Opened("id", "directory", "model", "url", "system")
     lines = [opened.to_json(), happened.to_json()]
     (tmp_path / "journal").write_bytes("\n".join(lines).encode("utf-8", "backslashreplace"))
