@@ -114,16 +114,12 @@ class Config:
     max_seconds: int = option(0, "limit of one turn: wall time")
     max_cost: float = option(0.0, "limit of one turn: dollars")
     price: str = option("", "IN,CACHED,OUT: dollars per million tokens, where the server does not tell the cost")
-    context: int = option(
-        0, "context window in tokens; the smallest counts of this and what the server tells, or 128000"
-    )
+    context: int = option(0, "context window in tokens; else what the server tells, or 128000; the smallest counts")
     max_output: int = option(0, "limit of one reply in tokens, passed on when set")
     reasoning_effort: str = option("", "passed on to the model when set")
     api: str = option("auto", "chat or responses: the API to use; auto begins with chat and goes where the server says")
     stall_seconds: str = option("900,300", "FIRST,BETWEEN: how long a reply may be silent at first, and within it")
-    text_calls: bool = option(
-        False, "take a reply that is one JSON object for a call: for models that write their calls"
-    )
+    text_calls: bool = option(False, "take a reply that is one JSON object for a call: some small models write so")
     api_key: str = field(default="", repr=False)  # never shown, never written, never handed to commands
 
 
@@ -154,7 +150,8 @@ ToolCalled = event("ToolCalled", call=str, kind=str, saying=str)  # the argument
 ToolReturned = event("ToolReturned", call=str, text=str, failed=bool)
 Compacted = event("Compacted", cut=int, summary=str, system=str)  # the first `cut` messages are now this summary
 Learned = event("Learned", what=str, value=object)  # about the server: api, refused (a field it does not take), context
-Result = event("Result", status=str, exit_code=int, text=str, steps=int, usage=dict, session=str)  # the end of a turn
+# A Result ends a turn; usage is the turn's, total the session's.
+Result = event("Result", status=str, exit_code=int, text=str, steps=int, usage=dict, session=str, total=dict)
 # Signals are for whoever watches.
 TextArrived = event("TextArrived", text=str)
 Retrying = event("Retrying", reason=str, seconds=float)  # what was shown of the reply is withdrawn
@@ -194,6 +191,7 @@ class Session:
         self.path, self.id, self.directory, self.warning = path, path.stem, "", ""
         self.system, self.messages = "", []  # what a request is made of
         self.said, self.open = "", []  # the user's latest words; ids of the calls that have no result yet
+        self.usage = Counter()  # tokens and dollars of all turns
         self.learned, self._server = {}, ()  # what was learned about the server, and which it is
         self._torn = path.exists()  # whether the last line of the journal may not be whole
         for fact in read_journal(path) if path.exists() else []:
@@ -241,6 +239,8 @@ class Session:
                 latest = "" if any(m["role"] == "user" for m in tail) else LATEST_WORDS.format(self.said)
                 self.messages = [{"role": "user", "content": SUMMARY.format(fact.summary) + latest}, *tail]
                 self.system = fact.system
+            case Result():
+                self.usage.update(fact.usage)
             case Noticed():
                 self.warning = fact.text
 
@@ -453,8 +453,7 @@ PASSING = {0, 408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529}  # 
 RETRIES, MAX_WAIT, MAX_LINE = 5, 120, 50_000_000  # of one request; seconds; bytes
 DONE: dict = {}  # stands for the mark at the end of a stream
 CONTINUE = "Your reply was cut off. Go on exactly where it ended, and repeat nothing."
-REQUIRED = {"model", "messages", "input", "tools", "stream", "role", "content", "tool_calls", "tool_call_id"}
-REQUIRED |= {"id", "type", "function"}  # fields that are never left out
+REQUIRED = set("model messages input tools stream role content tool_calls tool_call_id id type function".split())
 
 
 class Trouble(Exception):
@@ -463,6 +462,18 @@ class Trouble(Exception):
     def __init__(self, status: str, text: str, seconds: float | None = None, tries: int = RETRIES, body: str = ""):
         super().__init__(text)
         self.status, self.seconds, self.tries, self.body = status, seconds, tries, body  # all that the server said
+
+
+def retry_after(headers: Any, body: str) -> float | None:
+    """The seconds to wait, at least 0, in any form in which servers say it; None if this one does not."""
+    for name, unit in (("retry-after-ms", 1000), ("x-ms-retry-after-ms", 1000), ("retry-after", 1)):
+        with suppress(TypeError, ValueError):
+            seconds = float(headers.get(name)) / unit
+            return None if math.isnan(seconds) else max(0.0, seconds)
+    with suppress(TypeError, ValueError, OverflowError):
+        return max(0.0, parsedate_to_datetime(headers.get("retry-after")).timestamp() - time.time())
+    found = AGAIN.search(body)
+    return int(found[1] or 0) * 60 + float(found[2] or found[3]) if found else None
 
 
 def trouble(status: int, error: Any, headers: Any) -> Trouble:
@@ -478,18 +489,6 @@ def trouble(status: int, error: Any, headers: Any) -> Trouble:
     if status not in PASSING or (status in (0, 429) and HOPELESS.search(body)):
         return Trouble("refused", text, body=body)
     return Trouble("wait", text, retry_after(headers, body), body=body)
-
-
-def retry_after(headers: Any, body: str) -> float | None:
-    """The seconds to wait, at least 0, in any form in which servers say it; None if this one does not."""
-    for name, unit in (("retry-after-ms", 1000), ("x-ms-retry-after-ms", 1000), ("retry-after", 1)):
-        with suppress(TypeError, ValueError):
-            seconds = float(headers.get(name)) / unit
-            return None if math.isnan(seconds) else max(0.0, seconds)
-    with suppress(TypeError, ValueError, OverflowError):
-        return max(0.0, parsedate_to_datetime(headers.get("retry-after")).timestamp() - time.time())
-    found = AGAIN.search(body)
-    return int(found[1] or 0) * 60 + float(found[2] or found[3]) if found else None
 
 
 def parse_arguments(text: str) -> tuple[str, str]:
@@ -711,6 +710,7 @@ class Model:
 
     @cached_property
     def client(self):
+        """The SDK's client, imported when the first request is made."""
         import openai
 
         url = self.config.base_url
@@ -935,15 +935,16 @@ class TokenCounter:
 
     def want_exact(self):
         """Loads the vocabulary beside the work: it may have to be fetched, and that may never end."""
+
+        def _load():
+            with suppress(Exception):
+                import tiktoken
+
+                self.encoding = tiktoken.get_encoding("o200k_base")
+
         if not self.wanted:
             self.wanted = True
-            threading.Thread(target=self._load, daemon=True).start()
-
-    def _load(self):
-        with suppress(Exception):
-            import tiktoken
-
-            self.encoding = tiktoken.get_encoding("o200k_base")
+            threading.Thread(target=_load, daemon=True).start()
 
 
 class Agent:
@@ -953,11 +954,7 @@ class Agent:
         self.config, self.session, self.chat, self.count = config, session, chat, TokenCounter()
         self.workspace = Workspace(directory, session.path.parents[1] / "output", self.result_limit, config.api_key)
         self.stopped, self.busy, self.leaving, self.opened = threading.Event(), False, False, False
-        self.sent, self.known, self.warned = (
-            0,
-            0,
-            False,
-        )  # messages of the last request; its tokens, prompt and tools included
+        self.sent, self.known = 0, 0  # messages of the last request, and its tokens with prompt and tools
 
     @property
     def window(self) -> int:
@@ -997,8 +994,9 @@ class Agent:
         if self.session.warning:
             yield Noticed(self.session.warning)
             self.session.warning = ""
-        numbers = EXIT_CODES[status], answer, self.steps, dict(self.usage)
-        yield self.session.record(Result(status, *numbers, self.session.id))
+        usage, total = dict(self.usage), {name: n + self.session.usage[name] for name, n in self.usage.items()}
+        result = Result(status, EXIT_CODES[status], answer, self.steps, usage, self.session.id, total)
+        yield self.session.record(result)
 
     def work(self) -> Iterator[Event]:
         """Lets the model call tools until it replies without a call; gives back the text of that reply."""
@@ -1025,12 +1023,13 @@ class Agent:
                 if not full:
                     raise
                 continue
-            self.sent, self.known = sent, reply.usage.get("prompt_tokens") or guess
+            read = reply.usage.get("prompt_tokens") or guess
+            cut = 2 * read < guess and guess > 3_000
+            self.sent, self.known = sent, guess if cut else read
             yield self.session.record(reply)
-            if 2 * self.known < guess and guess > 3_000 and not self.warned:
-                self.warned = True
+            if cut:
                 yield Noticed(
-                    f"the server read {self.known:,} of about {guess:,} tokens: give it a larger context window"
+                    f"the server read {read:,} of about {guess:,} tokens: it may need a larger context window"
                 )
             return reply
         raise Trouble("compact", "no summary makes it small enough")
@@ -1106,10 +1105,8 @@ class Agent:
 
     def tokens(self) -> int:
         """Tokens of the next request: those of the last one as the server counted, and a count of what came after."""
-        begun = self.known or self.count(
-            {"system": self.session.system, "tools": [t.spec for t in self.tools.values()]}
-        )
-        tokens = begun + sum(map(self.count, self.session.messages[self.sent :]))
+        fixed = {"system": self.session.system, "tools": [tool.spec for tool in self.tools.values()]}
+        tokens = (self.known or self.count(fixed)) + sum(map(self.count, self.session.messages[self.sent :]))
         if tokens > self.window // 2:
             self.count.want_exact()
         return tokens
@@ -1142,6 +1139,12 @@ def printable(text: str) -> str:
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", text)
 
 
+def spent(usage: dict) -> str:
+    n = Counter(usage)
+    dollars = f", ${n['cost']:.4f}" if n["cost"] else ""
+    return f"{n['prompt_tokens']:,} tokens in ({n['cached_tokens']:,} cached), {n['completion_tokens']:,} out{dollars}"
+
+
 class Terminal:
     """Shows events as text: a conversation on one stream; of a task the answer on `out` and the rest on `log`."""
 
@@ -1162,16 +1165,15 @@ class Terminal:
                     lines[2:-2] = [f"... {plural(len(lines) - 4, 'line')} ..."]
                 self.line("\n".join("  " + line for line in lines))
             case Retrying():
-                self.line(f"! {happened.reason}\n! the reply is asked for again in {happened.seconds:.1f} s")
+                self.line(f"! {happened.reason}\n! withdrawn, and asked for again in {happened.seconds:.1f} s")
             case Noticed():
                 self.line("! " + happened.text)
             case Result():
                 answered = happened.status in ("done", "needs_input")
                 self.line("" if answered else f"! {happened.status}: {happened.text}")
-                shown = {name.replace("_", " "): f"{number:,}" for name, number in happened.usage.items()}
-                shown |= {"cost": f"${happened.usage['cost']:.4f}"} if "cost" in shown else {}
-                usage = ", ".join(f"{number} {name}" for name, number in shown.items())
-                self.line(f"[{plural(happened.steps, 'step')}, {usage}]")
+                self.line(
+                    f"[{plural(happened.steps, 'step')}, {spent(happened.usage)}; session: {spent(happened.total)}]"
+                )
                 if answered and not self.talking:
                     print(printable(happened.text), file=self.out, flush=True)
 

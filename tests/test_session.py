@@ -81,7 +81,13 @@ def next_request(session):
 
 TOLD = [
     *[UserSaid("1"), call("a", "b"), *ran("a"), *ran("b"), call("a"), *ran("a", "again"), answer("2")],
-    *[Result("done", 0, "2", 3, USAGE, "id"), UserSaid("3"), call("c", "d", text="two"), *ran("c"), UserSaid("stop")],
+    *[
+        Result("done", 0, "2", 3, USAGE, "id", {}),
+        UserSaid("3"),
+        call("c", "d", text="two"),
+        *ran("c"),
+        UserSaid("stop"),
+    ],
     *[answer("4"), Compacted(8, "sum", "new"), UserSaid("5"), call("e"), *ran("e"), Compacted(4, "sum", "new")],
     *[answer("6"), opened("A newer one."), UserSaid("7"), call("f"), ran("f")[0]],
 ]

@@ -106,7 +106,14 @@ def test_what_others_call_has_a_docstring():
 @pytest.mark.parametrize("kind", EVENTS)
 def test_an_event_is_the_same_when_it_is_read_again(kind, tmp_path):
     odd = "é \u2028 \ud800\r\n\0"
-    values = {str: odd, int: 7, float: 0.5, bool: True, dict: {"text": odd, "list": [1, None, True], "empty": {}}}
+    values = {
+        str: odd,
+        int: 7,
+        float: 0.5,
+        bool: True,
+        object: 7,
+        dict: {"text": odd, "list": [1, None, True], "empty": {}},
+    }
     happened = EVENTS[kind](**{field.name: values[field.type] for field in fields(EVENTS[kind])})
     opened = Opened("id", "directory", "model", "url", "system")
     lines = [opened.to_json(), happened.to_json()]
