@@ -451,9 +451,25 @@ HOPELESS = re.compile(r"insufficient_quota|billing_|credits|per[ -]?day|_daily",
 AGAIN = re.compile(r"(?:again|retry) (?:in|after) (?:(\d+)m)?(\d+\.?\d*) ?s|retryDelay\W+(\d+\.?\d*)s", re.I)
 PASSING = {0, 408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529}  # statuses that may be others next time
 RETRIES, MAX_WAIT, MAX_LINE = 5, 120, 50_000_000  # of one request; seconds; bytes
+OURS = {"role", "content", "refusal", "tool_calls", "index", "id", "type", "function"}  # fields of replies that we read
 DONE: dict = {}  # stands for the mark at the end of a stream
 CONTINUE = "Your reply was cut off. Go on exactly where it ended, and repeat nothing."
-REQUIRED = set("model messages input tools stream role content tool_calls tool_call_id id type function".split())
+REQUIRED = set(
+    [
+        "model",
+        "messages",
+        "input",
+        "tools",
+        "stream",
+        "role",
+        "content",
+        "tool_calls",
+        "tool_call_id",
+        "id",
+        "type",
+        "function",
+    ]
+)
 
 
 class Trouble(Exception):
@@ -520,6 +536,11 @@ def given(kind: type, value: Any) -> Any:
     return value if isinstance(value, kind) else kind()
 
 
+def place(entry: Any) -> tuple:
+    """What tells which numbered entry of a streamed list this is a part of; () for one without a number."""
+    return (entry["index"], entry.get("type")) if isinstance(entry, dict) and "index" in entry else ()
+
+
 def merged(old: Any, new: Any) -> Any:
     """What the parts of a streamed field add up to: texts are joined, numbered entries of lists merged."""
     if isinstance(old, str) and isinstance(new, str):
@@ -527,10 +548,7 @@ def merged(old: Any, new: Any) -> Any:
     if not (isinstance(old, list) and isinstance(new, list)):
         return old if new is None else new
     for entry in new:
-        place = (entry["index"], entry.get("type")) if isinstance(entry, dict) and "index" in entry else ()
-        same = next(
-            (o for o in old if place and (given(dict, o).get("index"), given(dict, o).get("type")) == place), None
-        )
+        same = next((other for other in old if place(entry) and place(other) == place(entry)), None)
         if same is None:
             old.append(entry)
         else:
@@ -554,12 +572,7 @@ class Draft:
         delta = given(dict, choice.get("delta") or choice.get("message"))
         for fragment in given(list, delta.get("tool_calls")):
             self._add_call(given(dict, fragment))
-        for key in delta.keys() - {
-            "role",
-            "content",
-            "tool_calls",
-            "refusal",
-        }:  # goes back as it came: reasoning_content…
+        for key in delta.keys() - OURS:  # what else it sends goes back as it came: reasoning_content, reasoning_details
             self.extra[key] = merged(self.extra.get(key), delta[key])
         content = delta.get("content") or delta.get("refusal")
         parts = content if isinstance(content, list) else [{"text": content}]
@@ -578,7 +591,7 @@ class Draft:
         call["id"], call["name"] = call["id"] or id, call["name"] or name
         arguments = function.get("arguments") or ""
         call["arguments"] += arguments if isinstance(arguments, str) else json.dumps(arguments)
-        for key in fragment.keys() - {"index", "id", "type", "function"}:  # thought signatures and their like
+        for key in fragment.keys() - OURS:  # thought signatures and their like
             call["extra"][key] = merged(call["extra"].get(key), fragment[key])
 
     def check(self, lenient: bool):
@@ -591,7 +604,7 @@ class Draft:
             raise Trouble("refused", f"the provider's content filter ended the reply: {self.text}".rstrip(": "))
         if self.calls or self.text.strip() != self.begun.strip():
             return
-        if OVERFLOW.search(self.finish) or (self.finish == "length" and not self.usage.get("completion_tokens")):
+        if OVERFLOW.search(self.finish) or (self.finish == "length" and not self.tokens()["completion_tokens"]):
             raise Trouble("compact", "the context window is full: there is no room for a reply")
         raise Trouble("wait", "the model sent an empty reply", 0, tries=2)
 
@@ -602,29 +615,27 @@ class Draft:
             id = call["id"] if call["id"] and call["id"] not in calls else secrets.token_hex(5)[:9]
             name = re.sub(r"[^a-zA-Z0-9_-]", "_", call["name"].partition("<|")[0])[:64] or "unnamed"
             arguments, fault = parse_arguments(call["arguments"])
-            calls[id] = call["extra"] | {
-                "id": id,
-                "type": "function",
-                "function": {"name": name, "arguments": arguments},
-            }
+            function = {"name": name, "arguments": arguments}
+            calls[id] = call["extra"] | {"id": id, "type": "function", "function": function}
             if fault:
                 cut = "cut off at the output limit, not run; write it in smaller pieces"
                 faults[id] = cut if self.finish == "length" else fault
-        whole = self.finish in ("stop", "tool_calls") and not faults and not self.begun
-        extra = {k: v for k, v in self.extra.items() if v is not None and (whole or k != "output")}
-        message = (
-            {"role": "assistant", "content": self.text} | extra | ({"tool_calls": [*calls.values()]} if calls else {})
-        )
+        as_it_came = self.finish in ("stop", "tool_calls") and not faults and not self.begun
+        extra = {k: v for k, v in self.extra.items() if v is not None and (as_it_came or k != "output")}
+        message = {"role": "assistant", "content": self.text, **extra}
+        if calls:
+            message["tool_calls"] = [*calls.values()]
         return clean(message), faults
 
     def tokens(self) -> dict:
         """What the server counted: tokens, and dollars if it says so."""
-        usage = given(dict, self.usage.get("completion_tokens_details")) | self.usage
-        usage = given(dict, usage.get("prompt_tokens_details")) | usage
-        usage.setdefault("cached_tokens", usage.get("prompt_cache_hit_tokens"))
-        count = {name: n for name, n in usage.items() if isinstance(n, int | float) and n >= 0}
-        told = {name: count[name] for name in ("reasoning_tokens", "cost") if name in count}
-        return {name: count.get(name, 0) for name in ("prompt_tokens", "cached_tokens", "completion_tokens")} | told
+        usage = self.usage
+        for part in ("prompt", "completion", "input", "output"):
+            usage = given(dict, usage.get(f"{part}_tokens_details")) | usage
+        others = {"prompt": "input_tokens", "completion": "output_tokens", "cached": "prompt_cache_hit_tokens"}
+        counts = {f"{name}_tokens": usage.get(f"{name}_tokens", usage.get(other)) for name, other in others.items()}
+        counts |= {name: usage[name] for name in ("reasoning_tokens", "cost") if usage.get(name)}
+        return {name: n if isinstance(n, int | float) and n > 0 else 0 for name, n in counts.items()}
 
 
 def as_responses(body: dict) -> dict:
@@ -639,15 +650,15 @@ def as_responses(body: dict) -> dict:
             items += message["output"]
         else:
             items += [{"role": message["role"], "content": message["content"]}] * bool(message["content"]) + calls
-    tools = [{"type": "function", "strict": False, **tool["function"]} for tool in body.get("tools", [])]
-    made = {"model": body["model"], "input": items, "stream": True, "store": False} | (
-        {"tools": tools} if tools else {}
-    )
+    made = {"model": body["model"], "input": items, "stream": True, "store": False}
+    made["include"] = ["reasoning.encrypted_content"]
+    if "tools" in body:
+        made["tools"] = [{"type": "function", "strict": False, **tool["function"]} for tool in body["tools"]]
     if "reasoning_effort" in body:
         made["reasoning"] = {"effort": body["reasoning_effort"]}
     if limit := body.get("max_completion_tokens") or body.get("max_tokens"):
         made["max_output_tokens"] = limit
-    return made | {"include": ["reasoning.encrypted_content"]}
+    return made
 
 
 def as_chunk(event: dict) -> dict:
@@ -655,7 +666,7 @@ def as_chunk(event: dict) -> dict:
     kind, item, response = event.get("type"), given(dict, event.get("item")), given(dict, event.get("response"))
     if not isinstance(kind, str) or not kind.startswith("response.") or "choices" in event:
         return event
-    delta, finish, usage = {}, None, given(dict, response.get("usage"))
+    delta, finish = {}, None
     if kind in ("response.output_text.delta", "response.refusal.delta"):
         delta = {"content": event.get("delta")}
     elif kind == "response.output_item.done":
@@ -666,17 +677,7 @@ def as_chunk(event: dict) -> dict:
         finish = why if why == "content_filter" else "length" if kind == "response.incomplete" else "stop"
     elif kind == "response.failed":
         return {"error": response.get("error") or response}
-    usage = (
-        {
-            "prompt_tokens": usage.get("input_tokens"),
-            "completion_tokens": usage.get("output_tokens"),
-            "prompt_tokens_details": usage.get("input_tokens_details"),
-            "completion_tokens_details": usage.get("output_tokens_details"),
-        }
-        if usage
-        else None
-    )
-    return {"choices": [{"delta": delta, "finish_reason": finish}], "usage": usage}
+    return {"choices": [{"delta": delta, "finish_reason": finish}], "usage": response.get("usage")}
 
 
 def windows(data: Any, model: str) -> Iterator[int]:
@@ -726,16 +727,12 @@ class Model:
     def chat(self, request: dict, check: Callable[[], None]) -> Iterator[Event]:
         """Sends a request, yields what arrives, gives back the reply. `check` is called at each tick and may raise.
         Trouble when the request must become smaller or the turn must end."""
-        said, usage, messages, attempt, cuts = "", Counter(), request["messages"], 0, 0
+        said, usage, messages, tools = "", Counter(), request["messages"], request.get("tools", [])
+        attempt, cuts = 0, 0
         while True:
-            draft, body = Draft(said), self._body(messages, request.get("tools", []))
+            draft, body = Draft(said), self._body(messages, tools)
             try:
-                for chunk in self._chunks(body, check):
-                    draft.whole = draft.whole or chunk is DONE
-                    if text := draft.add(chunk):
-                        yield TextArrived(clean(text))
-                if self.config.text_calls and not draft.calls:
-                    draft.calls = text_call(draft.text, [tool["function"]["name"] for tool in request.get("tools", [])])
+                yield from self._stream(draft, body, tools, check)
                 draft.check(lenient=attempt > 0)
             except Trouble as found:
                 if len(self.config.api_key) > 7:  # a shorter one is no secret
@@ -746,24 +743,36 @@ class Model:
                 attempt += 1
                 seconds = self._wait(found, attempt)
                 yield Retrying(str(found), seconds)
-                until = time.monotonic() + seconds
-                while (left := until - time.monotonic()) > 0:
-                    check()
-                    time.sleep(min(left, TICK))
+                self._pause(seconds, check)
                 continue
             usage.update(self._priced(draft.tokens()))
-            if draft.finish == "length" and not draft.calls and cuts < 3:
-                said, cuts, attempt = draft.text, cuts + 1, 0
-                messages = [*request["messages"], {"role": "assistant", "content": said}]
-                messages.append({"role": "user", "content": CONTINUE})
-                continue
-            if not self.asked:
-                self.asked = True
-                threading.Thread(target=self._ask_window, daemon=True).start()
-            if self.window and self.window not in self.learned.get("context", []):
-                yield self._learn("context", self.window)
-            message, faults = draft.reply()
-            return ModelReplied(message, dict(usage), faults)
+            if draft.finish != "length" or draft.calls or cuts == 3:
+                break
+            said, cuts, attempt = draft.text, cuts + 1, 0
+            order = {"role": "user", "content": CONTINUE}
+            messages = [*request["messages"], {"role": "assistant", "content": said}, order]
+        if self.window and self.window not in self.learned.get("context", []):
+            yield self._learn("context", self.window)
+        message, faults = draft.reply()
+        return ModelReplied(message, dict(usage), faults)
+
+    def _stream(self, draft: Draft, body: dict, tools: list[dict], check: Callable[[], None]) -> Iterator[Event]:
+        """Sends the request once; fills the draft and yields its text."""
+        for chunk in self._chunks(body, check):
+            draft.whole = draft.whole or chunk is DONE
+            if text := draft.add(chunk):
+                yield TextArrived(clean(text))
+        if self.config.text_calls and not draft.calls:
+            draft.calls = text_call(draft.text, [tool["function"]["name"] for tool in tools])
+        if not self.asked:
+            self.asked = True
+            threading.Thread(target=self._ask_window, daemon=True).start()
+
+    def _pause(self, seconds: float, check: Callable[[], None]):
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            check()
+            time.sleep(min(left, TICK))
 
     def _wait(self, found: Trouble, attempt: int) -> float:
         """The seconds until the next attempt; the trouble when there is none."""
