@@ -454,22 +454,7 @@ RETRIES, MAX_WAIT, MAX_LINE = 5, 120, 50_000_000  # of one request; seconds; byt
 OURS = {"role", "content", "refusal", "tool_calls", "index", "id", "type", "function"}  # fields of replies that we read
 DONE: dict = {}  # stands for the mark at the end of a stream
 CONTINUE = "Your reply was cut off. Go on exactly where it ended, and repeat nothing."
-REQUIRED = set(
-    [
-        "model",
-        "messages",
-        "input",
-        "tools",
-        "stream",
-        "role",
-        "content",
-        "tool_calls",
-        "tool_call_id",
-        "id",
-        "type",
-        "function",
-    ]
-)
+REQUIRED = OURS | {"model", "messages", "input", "tools", "stream", "tool_call_id"}  # fields that are never left out
 
 
 class Trouble(Exception):
