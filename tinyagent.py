@@ -82,12 +82,14 @@ EXIT_CODES = {"done": 0, "error": 1, "needs_input": 3, "limit": 4, "refused": 5,
 
 
 def clean(value):
-    """The text, or all texts of this JSON, without what servers and files do not take: lone surrogates and NULs."""
+    """The text or JSON without what servers and files do not take: lone surrogates, NULs, NaN and infinity."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace").replace("\0", "")
     if isinstance(value, dict):
         return {clean(key): clean(part) for key, part in value.items()}
-    return [clean(part) for part in value] if isinstance(value, list) else value
+    if isinstance(value, list):
+        return [clean(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def plural(number: int, word: str) -> str:
@@ -497,13 +499,14 @@ def parse_arguments(text: str) -> tuple[str, str]:
     try:
         value = json.loads(text.strip() or "{}", strict=False)  # some leave line ends unescaped,
         value = json.loads(value, strict=False) if isinstance(value, str) else value  # some encode twice
+        plain, written = json.dumps(value, allow_nan=False), json.dumps(clean(value), ensure_ascii=False)
     except (ValueError, RecursionError) as error:
         return "{}", f"the arguments are not valid JSON ({error})"
     if not isinstance(value, dict):
         return "{}", "the arguments are not a JSON object"
-    if re.search(r"(?<!\\)(\\\\)*\\u0000", json.dumps(value)):
+    if re.search(r"(?<!\\)(\\\\)*\\u0000", plain):
         return "{}", "the arguments hold a null character"
-    return json.dumps(clean(value), ensure_ascii=False), ""
+    return written, ""
 
 
 def text_call(text: str, names: Collection[str]) -> list[dict]:
@@ -631,7 +634,7 @@ def as_responses(body: dict) -> dict:
         if message["role"] == "tool":
             output = {"type": "function_call_output", "call_id": message["tool_call_id"], "output": message["content"]}
             items.append(output)
-        elif message.get("output"):
+        elif given(list, message.get("output")):
             items += message["output"]
         else:
             items += [{"role": message["role"], "content": message["content"]}] * bool(message["content"]) + calls
@@ -885,7 +888,7 @@ class Model:
         if status := getattr(error, "status_code", 0):
             self.reached = True
             return trouble(status, error.body, error.response.headers)
-        text = " ".join(str(part) for part in (error, error.__cause__) if part) or type(error).__name__
+        text = " ".join(dict.fromkeys(str(part) for part in (error, error.__cause__) if part)) or type(error).__name__
         hopeless = isinstance(error, ImportError | UnicodeError | TypeError)  # no package, a key that is not ASCII
         return Trouble("refused" if hopeless else "wait", text)
 

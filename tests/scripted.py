@@ -1,10 +1,12 @@
-"""A server for tests that plays a script of replies and checks every request: OpenAI's chat completions on 127.0.0.1.
+"""A server for tests that plays a script of replies and checks every request: OpenAI's chat completions, and its
+Responses API, on 127.0.0.1.
 
     with Server(calls(("run_shell_command", {"command": "ls"})), say("There is nothing.")) as server:
         ...  # an agent with --base_url server.url; then server.requests tells what it sent
 
 By hand: python tests/scripted.py SCRIPT.json [--port N], with a list of entries such as {"say": "text"},
-{"calls": [["run_shell_command", {"command": "ls"}]], "text": "I look."} and {"error": [503, {"error": "busy"}]}.
+{"calls": [["run_shell_command", {"command": "ls"}]], "text": "I look."}, {"error": [503, {"error": "busy"}]} and, for
+the Responses API, {"response": "text", "calls": [...]}.
 """
 
 from __future__ import annotations
@@ -44,6 +46,7 @@ class Usage:
 
     figures: dict | None  # these, or what can be counted
     text: str  # what the model wrote
+    last: dict | None = None  # the event of the Responses API that has the counts in it
 
 
 class Accident(Enum):
@@ -55,7 +58,9 @@ class Accident(Enum):
 
 
 RESET, CUT, HANG = Accident
+CHAT, RESPONSES = "/v1/chat/completions", "/v1/responses"  # where completions are asked for
 HEAD = {"id": "chatcmpl-scripted", "created": 0, "model": "scripted"}
+RESPONSE = {"id": "resp_scripted", "object": "response", "created_at": 0, "model": "scripted", "store": False}
 STREAM, JSON = {"content-type": "text/event-stream"}, {"content-type": "application/json"}
 DONE = b"data: [DONE]\n\n"
 IDS = count(1)  # of tool calls
@@ -70,6 +75,7 @@ class Reply:
     headers: dict = field(default_factory=dict)  # a value may be a list: the header is sent more than once
     framing: str = "chunked"  # how the end is told: "chunked", "length" or "close" (of the connection)
     whole: dict | None = None  # the choice for a client that did not ask for a stream
+    place: str = ""  # where alone it can be the answer
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,62 @@ def well_made(parts, message, finish, usage) -> Reply:
     counts = [] if usage is False else [Usage(None if usage is True else usage, written)]
     begin, end = event(chunk({"role": "assistant", "content": ""})), event(chunk({}, finish))
     whole = {"index": 0, "message": message, "finish_reason": finish}
-    return Reply((begin, *parts, end, *counts, DONE), headers=STREAM, whole=whole)
+    return Reply((begin, *parts, end, *counts, DONE), headers=STREAM, whole=whole, place=CHAT)
+
+
+def response(text="", calls=(), reasoning="opaque", usage=True, status="completed", why=None, refusal="", ids=None):
+    """A streamed answer of the Responses API: reasoning, a message and tool calls, whatever is given of them.
+    `status`: completed, incomplete (`why`: the reason) or failed (`why`: the error)."""
+    items = []
+    if text or refusal:
+        said = {"type": "output_text", "annotations": [], "logprobs": [], "text": text}
+        content = [said] * bool(text) + [{"type": "refusal", "refusal": refusal}] * bool(refusal)
+        items.append({"id": f"msg_{next(IDS)}", "type": "message", "content": content, "role": "assistant"})
+    for index, (name, arguments) in enumerate(calls):
+        number = next(IDS)
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        call = {"type": "function_call", "call_id": ids[index] if ids else f"call_{number}", "name": name}
+        items.append({"id": f"fc_{number}", **call, "arguments": written})
+    if reasoning:
+        sealed = f"{reasoning}/{items[0]['id']}" if items else reasoning  # names the item that it came with
+        summary = [{"type": "summary_text", "text": "**Thinking**"}]
+        items.insert(0, {"id": f"rs_{next(IDS)}", "type": "reasoning", "encrypted_content": sealed, "summary": summary})
+    broken_off = {"status": "incomplete"} if status == "incomplete" else {"status": "completed"}
+    done = [item if item["type"] == "reasoning" else item | broken_off for item in items]
+    parts = [part for place, item in enumerate(done) for part in item_events(place, item)]
+    about = {"incomplete_details": None, "error": None, "output": done, "status": status}
+    if status == "incomplete":
+        about["incomplete_details"] = {"reason": why or "max_output_tokens"}
+    elif status == "failed":
+        about["error"] = why or {"code": "server_error", "message": "The server had an error."}
+    begun = {**RESPONSE, "status": "in_progress", "output": [], "usage": None}
+    last = {"type": f"response.{status}", "response": RESPONSE | about}
+    counts = Usage({} if usage is False else None if usage is True else usage, json.dumps(items), last)
+    begin = [happened({"type": f"response.{kind}", "response": begun}) for kind in ("created", "in_progress")]
+    return Reply((*begin, *parts, counts), headers=STREAM, place=RESPONSES)
+
+
+def item_events(place, item) -> Iterator[bytes]:
+    """The events that make up an output item."""
+    here, kind = {"item_id": item["id"], "output_index": place}, item["type"]
+    empty = {"reasoning": {"summary": []}, "message": {"content": []}, "function_call": {"arguments": ""}}[kind]
+    begun = item | empty | ({} if kind == "reasoning" else {"status": "in_progress"})
+    yield happened({"type": "response.output_item.added", "output_index": place, "item": begun})
+    for index, part in enumerate(item.get("summary", [])):
+        told = {"type": "response.reasoning_summary_text.delta", **here, "summary_index": index}
+        yield happened({**told, "delta": part["text"]})
+    for index, part in enumerate(item.get("content", [])):
+        told, name = {**here, "content_index": index}, "text" if "text" in part else "refusal"
+        yield happened({"type": "response.content_part.added", **told, "part": {**part, name: ""}})
+        for piece in split(part[name], 4):
+            yield happened({"type": f"response.{part['type']}.delta", **told, "delta": piece})
+        yield happened({"type": f"response.{part['type']}.done", **told, name: part[name]})
+        yield happened({"type": "response.content_part.done", **told, "part": part})
+    if kind == "function_call":
+        for piece in split(item["arguments"], 3):
+            yield happened({"type": "response.function_call_arguments.delta", **here, "delta": piece})
+        yield happened({"type": "response.function_call_arguments.done", **here, "arguments": item["arguments"]})
+    yield happened({"type": "response.output_item.done", "output_index": place, "item": item})
 
 
 def stream(*chunks, done=True, headers=None) -> Reply:
@@ -141,6 +202,11 @@ def event(data) -> bytes:
     return b"data: " + encode(json.dumps(data, ensure_ascii=False)) + b"\n\n"
 
 
+def happened(data) -> bytes:
+    """An event of the Responses API, which has its type twice."""
+    return b"event: %b\n" % data["type"].encode() + event(data)
+
+
 def encode(text: str | bytes) -> bytes:
     """Bytes of a text, also of one with half a surrogate pair, which goes out as an escape like any server's."""
     return text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")
@@ -164,6 +230,10 @@ def usage_event(part, request, previous) -> list:
     """The part as it goes out: token counts become a chunk, or nothing where they were not asked for."""
     if not isinstance(part, Usage):
         return [part]
+    if part.last:
+        return [
+            happened({**part.last, "response": {**part.last["response"], "usage": renamed(part, request, previous)}})
+        ]
     if not (request.body.get("stream_options") or {}).get("include_usage"):
         return []
     return [event({**chunk({}), "choices": [], "usage": figures(part, request.body, previous)})]
@@ -173,12 +243,31 @@ def figures(usage, body, previous) -> dict:
     """The token counts of a request; what it begins with like the previous one comes from the cache."""
     if usage.figures is not None:
         return usage.figures
-    messages, tools, cached, completion = body.get("messages"), body.get("tools", []), 0, tokens(usage.text)
+    messages, tools, cached, completion = conversation(body), body.get("tools", []), 0, tokens(usage.text)
     if previous and previous.get("tools", []) == tools:
-        cached = tokens(tools, messages[: common(previous.get("messages") or [], messages or [])])
+        cached = tokens(tools, messages[: common(conversation(previous) or [], messages or [])])
     counts = {"prompt_tokens": tokens(messages, tools), "completion_tokens": completion}
     total = sum(counts.values())
     return {**counts, "total_tokens": total, "prompt_tokens_details": {"cached_tokens": cached}}
+
+
+def renamed(usage, request, previous) -> dict | None:
+    """The token counts under the names of the Responses API."""
+    if usage.figures is not None:
+        return usage.figures or None
+    counts = figures(usage, request.body, previous)
+    return {
+        "input_tokens": counts["prompt_tokens"],
+        "input_tokens_details": counts["prompt_tokens_details"],
+        "output_tokens": counts["completion_tokens"],
+        "output_tokens_details": {"reasoning_tokens": counts["completion_tokens"] // 2},
+        "total_tokens": counts["total_tokens"],
+    }
+
+
+def conversation(body):
+    """The messages of a request, or its items."""
+    return body.get("input") if "input" in body else body.get("messages")
 
 
 # -------------------------------------------------------------------------------------------------------- the checks
@@ -189,14 +278,17 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 
 def breaches(body, previous=None) -> list[str]:
     """What is wrong with a request that some server would refuse, or that changes what the previous one said."""
-    messages = body.get("messages") if isinstance(body, dict) else None
+    messages = conversation(body) if isinstance(body, dict) else None
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         return ["the body has no list of messages"]
     found = [*check_parameters(body), *check_roles(messages), *check_texts(body)]
+    check, answers = (check_item, check_outputs) if "input" in body else (check_message, check_answers)
     for place, message in enumerate(messages):
-        found += [f"message {place} ({message.get('role')}): {fault}" for fault in check_message(message)]
-    found += check_answers(messages)
-    return found + (list(check_extension(body, previous)) if previous and previous.get("messages") else [])
+        about = message.get("role") or message.get("type")
+        found += [f"message {place} ({about}): {fault}" for fault in check(message)]
+    found += [*answers(messages), *(check_stateless(body) if "input" in body else [])]
+    alike = previous and ("input" in previous) == ("input" in body) and conversation(previous)
+    return found + (list(check_extension(body, previous)) if alike else [])
 
 
 def check_parameters(body) -> Iterator[str]:
@@ -208,7 +300,7 @@ def check_parameters(body) -> Iterator[str]:
 
 
 def check_roles(messages) -> Iterator[str]:
-    roles = [message.get("role") for message in messages]
+    roles = [message.get("role", message.get("type")) for message in messages]
     if roles[:1] != ["system"]:
         yield "the first message is not the system's"
     if roles.count("system") != 1:
@@ -289,6 +381,64 @@ def check_answers(messages) -> Iterator[str]:
         yield f"the calls {due} at the end have no answer"
 
 
+def check_stateless(body) -> Iterator[str]:
+    """What is wrong with a request to the Responses API as a whole: nothing may be kept by the server."""
+    if body.get("store") is not False:
+        yield f"store is {body.get('store', 'missing')!r}"
+    if "reasoning.encrypted_content" not in (body.get("include") or []):
+        yield f"the encrypted reasoning is not asked for: include is {body.get('include', 'missing')!r}"
+    for name in ("messages", "stream_options", "max_tokens", "max_completion_tokens", "reasoning_effort"):
+        if name in body:
+            yield f"the Responses API has no parameter {name}"
+    for tool in body.get("tools", []):
+        if "function" in tool or not NAME.fullmatch(str(tool.get("name"))):
+            yield f"{json.dumps(tool)[:80]} is no tool of the Responses API"
+
+
+def check_item(item) -> Iterator[str]:
+    """What is wrong with an item of the input."""
+    kind = item.get("type", "message")
+    if kind == "message":
+        if item.get("role") not in ("system", "user", "assistant"):
+            yield "unknown role"
+        if not item.get("content") or (isinstance(item["content"], str) and not item["content"].strip()):
+            yield "it is empty"
+        if "tool_calls" in item or "tool_call_id" in item:
+            yield "the Responses API has no tool_calls"
+    elif kind == "function_call":
+        yield from check_call({"id": item.get("call_id"), "type": "function", "function": item})
+    elif kind == "function_call_output":
+        if not isinstance(item.get("output"), str):
+            yield f"the output is no text but {item.get('output', 'missing')!r}"
+    elif kind != "reasoning":
+        yield f"unknown type {kind}"
+    elif not item.get("encrypted_content"):
+        yield "it has no encrypted content"
+
+
+def check_outputs(items) -> Iterator[str]:
+    """Whether each call is answered once before the user speaks again, and reasoning followed by what it came with."""
+    due = []  # ids of calls without an answer
+    for place, (item, following) in enumerate(zip(items, [*items[1:], {}], strict=True)):
+        kind = item.get("type", "message")
+        if kind == "function_call":
+            if item.get("call_id") in due:
+                yield f"message {place}: the call {item.get('call_id')} is there twice"
+            due.append(item.get("call_id"))
+        elif kind == "function_call_output":
+            if item.get("call_id") not in due:
+                yield f"message {place}: answers {item.get('call_id')!r} where {due[:1]} is due"
+            due = [call_id for call_id in due if call_id != item.get("call_id")]
+        elif kind == "message" and item.get("role") != "assistant" and due:
+            yield f"message {place}: the calls {due} before it have no answer"
+        elif kind == "reasoning":
+            _, _, mate = str(item.get("encrypted_content")).partition("/")
+            if not following or following.get("id") != (mate or following.get("id")):
+                yield f"message {place}: the reasoning is not followed by {mate or 'anything'}"
+    if due:
+        yield f"the calls {due} at the end have no answer"
+
+
 def check_texts(body) -> Iterator[str]:
     for text in texts(body):
         if SURROGATE.search(text):
@@ -313,7 +463,7 @@ def texts(value) -> Iterator[str]:
 def check_extension(body, previous) -> Iterator[str]:
     if body.get("tools") != previous.get("tools"):
         yield "the tools are not those of the previous request"
-    before, now = previous["messages"], body["messages"]
+    before, now = conversation(previous), conversation(body)
     same = common(before, now)
     if same == len(before) or (same == len(before) - 1 and same < len(now) and grown(before[same], now[same])):
         return
@@ -336,15 +486,16 @@ def grown(old, new) -> bool:
 
 # -------------------------------------------------------------------------------------------------------- the server
 
+Entry = Reply | Callable[[Request], Reply]  # of a script
+
 
 class Server:
-    """Plays the script, a reply for each POST to /v1/chat/completions; an entry may be a function from the request to
-    a reply. `prefix`: each request must extend the one before; `check`: whether requests are checked at all."""
+    """Plays the script, a reply for each POST to /v1/chat/completions or /v1/responses; an entry may be a function
+    from the request to a reply. `prefix`: each request must extend the one before; `check`: whether requests are
+    checked at all; `pages`: paths of GET and the JSON that is there."""
 
-    def __init__(
-        self, *script: Reply | Callable[[Request], Reply], port=0, models=("scripted",), prefix=True, check=True
-    ):
-        self.script, self.models, self.prefix, self.check = list(script), models, prefix, check
+    def __init__(self, *script: Entry, port=0, models=("scripted",), pages=None, prefix=True, check=True):
+        self.script, self.models, self.pages, self.prefix, self.check = list(script), models, pages or {}, prefix, check
         self.requests: list[Request] = []
         self.gets: list[str] = []
         self.breaches: list[str] = []
@@ -392,7 +543,11 @@ class Server:
         if place >= len(self.script):
             return error(400, {"error": {"message": "the script has no more replies"}}), previous
         entry = self.script[place]
-        return entry if isinstance(entry, Reply) else self.made(entry, request), previous
+        reply = entry if isinstance(entry, Reply) else self.made(entry, request)
+        if reply.place and reply.place != request.path.partition("?")[0]:
+            with self.arrived:
+                self.breaches.append(f"request {place + 1}: to {request.path}, and not to {reply.place}")
+        return reply, previous
 
     def made(self, entry: Callable[[Request], Reply], request: Request) -> Reply:
         """The reply that a function of the script makes; its failure is a breach."""
@@ -443,7 +598,9 @@ class Handler(BaseHTTPRequestHandler):
         with self.owner.arrived:
             self.owner.gets.append(self.path)
         reply = error(404, {"error": {"message": "not found"}})
-        if self.path == "/v1/models" and self.owner.models is not None:
+        if self.path in self.owner.pages:
+            reply = Reply((json.dumps(self.owner.pages[self.path]),), 200, JSON, "length")
+        elif self.path == "/v1/models" and self.owner.models is not None:
             listed = [{"id": name, "object": "model", "created": 0} for name in self.owner.models]
             reply = Reply((json.dumps({"object": "list", "data": listed}),), 200, JSON, "length")
         self.play(reply, list(reply.parts))
@@ -511,7 +668,7 @@ def unstreamed(reply: Reply, request: Request, previous) -> Reply:
 
 
 def is_completion(path: str) -> bool:
-    return path.partition("?")[0] == "/v1/chat/completions"
+    return path.partition("?")[0] in (CHAT, RESPONSES)
 
 
 # ---------------------------------------------------------------------------------------------------------- by hand
@@ -519,7 +676,8 @@ def is_completion(path: str) -> bool:
 
 def read_script(path: str) -> list[Reply]:
     """The replies that a file describes, a list of entries as the docstring of this module shows them."""
-    makers = {"say": say, "calls": lambda all_, **more: calls(*all_, **more), "error": lambda both: error(*both)}
+    makers = {"response": response, "say": say, "error": lambda both: error(*both)}
+    makers["calls"] = lambda several, **more: calls(*several, **more)
     replies = []
     with open(path, encoding="utf-8") as file:
         for entry in json.load(file):
@@ -535,7 +693,7 @@ def serve(server: Server):
     told = warned = 0
     while True:
         for number, request in enumerate(server.requests[told:], told + 1):
-            messages = request.body.get("messages") or [{}]
+            messages = conversation(request.body) or [{}]
             print(f"{number}: {len(messages)} messages, the last: {json.dumps(messages[-1])[:300]}", flush=True)
         for fault in server.breaches[warned:]:
             print(f"! {fault}", flush=True)
@@ -544,7 +702,7 @@ def serve(server: Server):
 
 
 def main():
-    parser = argparse.ArgumentParser(description="Serves scripted replies to chat completions on 127.0.0.1.")
+    parser = argparse.ArgumentParser(description="Serves scripted replies of a model on 127.0.0.1.")
     parser.add_argument("script", help="a JSON file, see the head of this file")
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_args()

@@ -323,7 +323,7 @@ def test_no_cut_parts_calls_from_their_results(story, number):
 @pytest.mark.parametrize("usage", [True, False])
 def test_compaction_before_the_window_is_full(story, usage):
     """Without an error of the server, and whether it counts tokens or not, no request is longer than the window."""
-    big = ("run_shell_command", {"command": "seq 1 600"})
+    big = ("run_shell_command", {"command": "for i in {1..80}; do echo the quick brown fox jumps over dogs; done"})
 
     def reply(request):
         if SUMMARY_PROMPT in request.body["messages"][-1]["content"]:
@@ -335,7 +335,7 @@ def test_compaction_before_the_window_is_full(story, usage):
         assert told.say("count").status == "done"
     assert 1 <= told.kinds().count("Compacted") <= 15
     longest = max(tokens(request.body["messages"], request.body["tools"]) for request in server.requests)
-    assert 2000 < longest < 8000
+    assert 5000 < longest < 8000
 
 
 def test_a_compacted_session_is_resumed_as_it_was(story):
@@ -354,6 +354,17 @@ def test_a_server_for_which_everything_is_too_long(story):
         result = told.say("second")
     assert (result.status, result.exit_code) == ("refused", 5) and len(result.text) > 20
     assert len(server.requests) <= 12
+
+
+def test_a_server_that_reads_half_of_it_is_told_of_once(story):
+    """Some cut what is too long for them, and say nothing."""
+    big = ("run_shell_command", {"command": "seq 1 5000"})
+    few = {"prompt_tokens": 900, "completion_tokens": 9}
+    with Server(*[calls(big, usage=few)] * 4, say("Done.", usage=few), say("Again.", usage=few)) as server:
+        told = story(server)
+        assert [told.say("count").status, told.say("again").status] == ["done", "done"]
+    warnings = [e.text for e in told.events if type(e).__name__ == "Noticed"]
+    assert len(warnings) == 1 and "900" in warnings[0]
 
 
 def test_many_results_at_once_in_a_small_window(story):

@@ -4,6 +4,7 @@ import json
 import re
 import threading
 import time
+from contextlib import closing
 from email.utils import formatdate
 
 import pytest
@@ -30,6 +31,12 @@ def chat(server, request=REQUEST, check=lambda: None, **more):
             events.append(next(asking))
         except StopIteration as end:
             return events, end.value
+
+
+def first_event(server, **more):
+    """What happens first in an exchange, which is then left."""
+    with closing(Model(Config(base_url=server.url, model="scripted", **more)).chat(REQUEST, lambda: None)) as asking:
+        return next(asking)
 
 
 def trouble(server, **more):
@@ -143,12 +150,15 @@ TEXTS = {  # a stream -> the usage it tells; its text is "ok"
     "finish_reason missing": (stream(*without("finish_reason", OK, STOP), TOLD), COUNTED),
     "finish_reason unknown": (stream(OK, chunk({}, "eos"), TOLD), COUNTED),
     "finish_reason empty": (stream(OK, chunk({}, ""), TOLD), COUNTED),
-    "finish_reason length": (stream(OK, chunk({}, "length"), TOLD), COUNTED),
-    "finish_reason content_filter": (stream(OK, chunk({}, "content_filter"), TOLD), COUNTED),
     "content as parts": (stream(chunk({"content": [{"type": "text", "text": t} for t in "ok"]}), STOP), NOTHING),
     "content null": (stream(chunk({"content": None}), OK, STOP, TOLD), COUNTED),
-    "reasoning_details, index": (stream(chunk({"reasoning_details": [{"index": 0, "text": "hm"}]}), OK, STOP), NOTHING),
-    "reasoning_details, no index": (stream(chunk({"reasoning_details": [{"text": "hm"}]}), OK, STOP), NOTHING),
+    "bad UTF-8": (stream(b'data: {"a": "\xff"}\n\n', OK, STOP, TOLD), COUNTED),
+    "empty data": (stream("data:\n\n", OK, "data: \n\n", STOP, TOLD), COUNTED),
+    "an event without data": (stream("event: x\n\n", OK, STOP, TOLD), COUNTED),
+    "retry alone": (stream("retry: 1000\n\n", OK, STOP, TOLD), COUNTED),
+    "a blank line after id": (stream("id: 1\n\n", OK, "id: 2\n\n", STOP, TOLD), COUNTED),
+    "an event of two lines": (stream('data: {"choices":\ndata: []}\n\n', OK, STOP, TOLD), COUNTED),
+    "line ends of old": (raw(CRLF.replace(b"\r\n", b"\r")), COUNTED),
     "data: null": (stream("data: null\n\n", OK, STOP, TOLD), COUNTED),
     "data: []": (stream("data: []\n\n", OK, STOP, TOLD), COUNTED),
     "data: a string": (stream('data: "text"\n\n', OK, STOP, TOLD), COUNTED),
@@ -330,6 +340,108 @@ def test_arguments_cut_at_the_output_limit():
     assert ["cut off" in fault for fault in reply.faults.values()] == [True]
 
 
+DETAIL = {"type": "reasoning.text", "text": "Let ", "format": "some-v1"}
+SIGNED = {"type": "reasoning.text", "signature": "c2ln"}
+DETAILS = {  # reasoning_details of three chunks -> what they add up to
+    "numbered": (
+        [[DETAIL | {"index": 0}], [DETAIL | {"index": 0, "text": "me see."}], [SIGNED | {"index": 0}]],
+        [DETAIL | SIGNED | {"index": 0, "text": "Let me see."}],
+    ),
+    "of several numbers": (
+        [[DETAIL | {"index": 0}], [DETAIL | {"index": 1}], [DETAIL | {"index": 1, "text": "me."}]],
+        [DETAIL | {"index": 0}, DETAIL | {"index": 1, "text": "Let me."}],
+    ),
+    "without numbers": ([[DETAIL], [], [DETAIL | {"text": "me see."}]], [DETAIL, DETAIL | {"text": "me see."}]),
+    "opaque": ([[{"type": "reasoning.encrypted", "data": "b3BhcXVl"}], None, []],
+               [{"type": "reasoning.encrypted", "data": "b3BhcXVl"}]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pieces", "whole"), DETAILS.values(), ids=DETAILS)
+def test_reasoning_details_are_merged_to_be_sent_back(pieces, whole):
+    with Server(stream(*(chunk({"reasoning_details": piece}) for piece in pieces), OK, STOP)) as server:
+        _, reply = chat(server)
+    assert reply.message == {"role": "assistant", "content": "ok", "reasoning_details": whole}
+
+
+def test_what_a_call_has_besides_is_sent_back_with_it():
+    signed = {"extra_content": {"google": {"thought_signature": "c2ln"}}, "other": 1}
+    with Server(stream(part(head(**signed)), part(rest()), CALLED)) as server:
+        _, reply = chat(server)
+    (call,) = reply.message["tool_calls"]
+    assert {key: call[key] for key in signed} == signed and call["function"] == {"name": "f", "arguments": '{"x": 1}'}
+
+
+# ------------------------------------------------------------------------------------------------------ cut replies
+
+
+def cut(text, tokens=3):
+    """A text that ends at the output limit."""
+    return say(text, finish="length", usage={"prompt_tokens": 5, "completion_tokens": tokens})
+
+
+def test_a_cut_text_is_gone_on_with_and_joined_without_a_seam():
+    with Server(cut("One two th"), cut("ree fo"), say("ur.", usage=TOLD["usage"]), prefix=False) as server:
+        events, reply = chat(server)
+    assert reply.message == {"role": "assistant", "content": "One two three four."}
+    assert shown(events) == "One two three four." and retries(events) == []
+    assert (reply.usage["prompt_tokens"], reply.usage["completion_tokens"]) == (15, 8)
+    _, *asked = [request.body["messages"][2:] for request in server.requests]
+    assert [said["content"] for said, _ in asked] == ["One two th", "One two three fo"]
+    assert all(order["role"] == "user" and "cut off" in order["content"] for _, order in asked)
+
+
+def test_a_text_is_gone_on_with_three_times():
+    with Server(*[cut(text) for text in "abcdef"], prefix=False) as server:
+        _, reply = chat(server)
+    assert reply.message["content"] == "abcd" and len(server.requests) == 4
+
+
+def test_a_cut_text_ends_in_a_call():
+    with Server(cut("I lo"), calls(("f", {"x": 1}), text="ok."), prefix=False) as server:
+        _, reply = chat(server)
+    assert (reply.message["content"], called(reply)) == ("I look.", [ONE])
+
+
+def test_half_a_surrogate_pair_at_the_cut():
+    halves = stream(chunk({"content": "a\ud83d"}), chunk({}, "length")), stream(chunk({"content": "\ude00b"}), STOP)
+    with Server(*halves) as server:
+        _, reply = chat(server)
+    assert reply.message["content"] in ("a😀b", "a\ufffd\ufffdb", "a\ufffdb")
+
+
+def test_a_continuation_that_breaks_is_asked_for_again_alone():
+    with Server(cut("One "), raw(event(chunk({"content": "tw"})), RESET), say("two."), prefix=False) as server:
+        events, reply = chat(server)
+    assert reply.message["content"] == "One two." and len(retries(events)) == 1
+    assert server.requests[1].body == server.requests[2].body
+
+
+def test_nothing_to_go_on_with_is_the_end():
+    with Server(cut("All is said."), *[say("")] * 9, prefix=False) as server:
+        _, reply = chat(server)
+    assert reply.message["content"] == "All is said." and len(server.requests) <= 4
+
+
+@pytest.mark.parametrize("usage", [{"prompt_tokens": 5, "completion_tokens": 0}, False])
+def test_no_room_for_a_reply_is_a_full_context(usage):
+    with Server(say("", finish="length", usage=usage)) as server:
+        assert trouble(server).status == "compact"
+
+
+def test_a_content_filter_ends_the_turn_with_the_text():
+    with Server(say("How to", finish="content_filter"), say("ok")) as server:
+        found = trouble(server)
+    assert found.status == "refused" and "How to" in str(found) and len(server.requests) == 1
+
+
+def test_a_refusal_is_shown_and_an_answer():
+    with Server(stream(chunk({"refusal": "I can"}), chunk({"refusal": "not."}), STOP), say("ok")) as server:
+        events, reply = chat(server)
+    assert reply.message == {"role": "assistant", "content": "I cannot."} and shown(events) == "I cannot."
+    assert len(server.requests) == 1
+
+
 # ------------------------------------------------------------------------------------------- what is asked for again
 
 HALF = chunk({"content": "half of it"})
@@ -342,15 +454,9 @@ BROKEN = {
     "closed in a text": raw(event(HALF), framing="close"),
     "closed in an event": raw(event(HALF), event(OK)[:30], framing="close"),
     "bad JSON": stream(HALF, "data: {\n\n"),
-    "bad UTF-8": stream(HALF, b'data: {"a": "\xff"}\n\n'),
-    "empty data": stream("data:\n\n", HALF),
-    "an event without data": stream("event: x\n\n", HALF),
-    "retry alone": stream("retry: 1000\n\n", HALF),
-    "a blank line after id": stream("id: 1\n\n", HALF),
     "nothing in it": stream(chunk({"role": "assistant", "content": ""}), STOP),
     "blanks": stream(chunk({"content": " \n"}), STOP),
     "no event at all": raw(),
-    "a page": raw("<html>Bad gateway</html>", content_type="text/html"),
     "an empty body": raw(content_type="application/json", framing="length"),
     "an error event": stream(HALF, {"error": {"code": 502, "message": "overloaded"}}),
     "an error event with a text": stream(HALF, {"error": "boom"}),
@@ -402,9 +508,9 @@ LOOKALIKES = {  # these sound like a context that is too long, or like a limit t
 @pytest.mark.parametrize("wording", LOOKALIKES.values(), ids=LOOKALIKES)
 def test_rate_limits_are_not_taken_for_a_full_context(wording):
     body = {"error": {"message": wording, "code": "rate_limit_exceeded"}} if wording else ""
-    with Server(error(429, body), say("ok")) as server:
-        events, reply = chat(server)
-    assert len(retries(events)) == 1 and reply.message["content"] == "ok"
+    with Server(error(429, body), stream(body)) as server:
+        for _ in range(2 if wording else 1):
+            assert isinstance(first_event(server), Retrying)
 
 
 def test_overload_without_end():
@@ -448,13 +554,13 @@ HEADERS = {  # Retry-After -> from how many to how many seconds are waited
 def test_retry_after(value, bounds):
     low, high = bounds
     with Server(error(503, "", {"Retry-After": value})) as server:
-        waiting = next(Model(Config(base_url=server.url, model="scripted")).chat(REQUEST, lambda: None))
+        waiting = first_event(server)
     assert low <= waiting.seconds <= high
 
 
 def test_retry_after_may_be_a_date():
     with Server(error(503, "", {"Retry-After": formatdate(time.time() + 60, usegmt=True)})) as server:
-        waiting = next(Model(Config(base_url=server.url, model="scripted")).chat(REQUEST, lambda: None))
+        waiting = first_event(server)
     assert 50 < waiting.seconds <= 60
 
 
@@ -503,7 +609,13 @@ def test_what_will_never_be_accepted_is_asked_once(hopeless):
     with Server(hopeless, say("ok")) as server:
         found = trouble(server)
     assert found.status == "refused" and len(server.requests) == 1
-    assert re.search("no such key|credits|country|not found|bad|extra|tools|INVALID_ARG|quota|per-day", str(found))
+    assert re.search("no such key|credits|country|not found|bad|extra|tools|Invalid JSON|quota|per-day", str(found))
+
+
+def test_a_page_is_refused_with_a_hint():
+    with Server(raw("<!DOCTYPE html><html>Welcome</html>", content_type="text/html"), say("ok")) as server:
+        found = trouble(server)
+    assert found.status == "refused" and "/v1" in str(found) and len(server.requests) == 1
 
 
 ECHOING = {"error": {"message": f"Incorrect API key provided: {KEY}. See your account."}}
@@ -546,54 +658,6 @@ def test_a_key_that_no_header_can_hold_is_refused():
     with Server(say("ok")) as server:
         assert trouble(server, api_key="schlüssel").status == "refused"
     assert server.requests == []
-
-
-OVERFLOWS = """
-400 This model's maximum context length is 128000 tokens. However, your messages resulted in 391407 tokens.
-400 Your input exceeds the context window of this model. Please adjust your input and try again.
-400 Invalid 'messages[5].content': string too long. Expected one with maximum length 10485760 (string_above_max_length)
-429 Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 342389.
-400 Input tokens exceed the configured limit
-400 The input (1492905 tokens) is longer than the model's context length (1048576 tokens).
-422 `inputs` tokens + `max_new_tokens` must be <= 4096
-400 the request exceeds the available context size. try increasing the context size or enable context shift
-500 the request exceeds the available context size, try increasing it
-400 Requested tokens (2285) exceed context window of 2048
-400 prompt too long; exceeded max context length by 540451 tokens (ref: 1)
-400 Trying to keep the first 111490 tokens when context the overflows. However, the model is loaded with context \
-length of only 32768 tokens, which is not enough.
-400 tokens to keep from the initial prompt is greater than the context length
-400 This endpoint's maximum context length is 131072 tokens. However, you requested about 141607 tokens
-400 Input length 300 exceeds the maximum allowed input length of 200 tokens.
-413 Request too large for model `m` on tokens per minute (TPM): Limit 6000, Requested 14368, please reduce your message
-400 Please reduce the length of the messages or completion.
-400 The input token count (132478) exceeds the maximum number of tokens allowed (131072).
-400 Prompt contains 300000 tokens, too large for model with 131072 maximum context length
-400 prompt is too long: 201130 tokens > 200000 maximum
-400 input length and `max_tokens` exceed context limit: 187254 + 20000 > 204798, decrease input length or `max_tokens`
-413 Request exceeds the maximum size
-400 Input is too long for requested model
-400 Vertex Claude request uses 256984 input tokens; limit is 167232.
-400 This model's maximum prompt length is 131072 but the request contains 136973 tokens.
-400 Invalid request: Your request exceeded model token limit: 262144 (requested: 269030)
-400 total message size 2100954 exceeds limit 2097152
-400 String value length 20054016 exceeds 20000000
-400 invalid params, context window exceeds limit
-400 prompt token count of 130000 exceeds the limit of 128000
-400 Current length is 9000 while limit is 8192
-400 Requested token count exceeds the model's maximum context length of 131072 tokens
-400 Input length (265330) exceeds model's maximum context length (262144).
-400 The prompt is too long: 267657, model maximum context length: 262143
-""".strip().splitlines()
-
-
-@pytest.mark.parametrize("wording", OVERFLOWS, ids=lambda wording: wording[:60])
-def test_a_full_context_is_known_by_its_words(wording):
-    status, message = wording.split(" ", 1)
-    body = {"error": {"message": message, "code": int(status)}}
-    with Server(error(int(status), body), stream(HALF, body)) as server:
-        assert [trouble(server).status, trouble(server).status] == ["compact", "compact"]
-    assert len(server.requests) == 2
 
 
 CODES = ["context_length_exceeded", "string_above_max_length", "exceed_context_size_error"]

@@ -250,9 +250,9 @@ def test_models():
 
 def test_another_path_takes_no_reply():
     with Server(say("ok")) as server:
-        assert post(server, path="/v1/responses")[0] == 404
+        assert post(server, path="/v1/completions")[0] == 404
         assert post(server)[0] == 200
-    assert [request.path for request in server.requests] == ["/v1/responses", "/v1/chat/completions"]
+    assert [request.path for request in server.requests] == ["/v1/completions", "/v1/chat/completions"]
 
 
 def test_a_client_that_goes_away_while_it_speaks_has_said_nothing():
