@@ -549,8 +549,12 @@ class Draft:
     relied upon."""
 
     def __init__(self, begun: str = ""):
-        self.begun, self.text, self.extra, self.calls, self.slots = begun, begun, {}, [], {}
+        self.begun, self.pieces, self.extra, self.calls, self.slots = begun, [begun], {}, [], {}
         self.usage, self.finish, self.whole = {}, "", False  # whole: the server marked the end
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
 
     def add(self, chunk: dict) -> str:
         """Takes a chunk of the stream; gives back the new text."""
@@ -565,7 +569,7 @@ class Draft:
         content = delta.get("content") or delta.get("refusal")
         parts = content if isinstance(content, list) else [{"text": content}]
         text = "".join(given(str, given(dict, part).get("text")) for part in parts)
-        self.text += text
+        self.pieces.append(text)
         return text
 
     def _add_call(self, fragment: dict):
@@ -590,7 +594,7 @@ class Draft:
             raise Trouble("wait", "the reply broke off" + " in the middle of a tool call" * broken)
         if self.finish == "content_filter":
             raise Trouble("refused", f"the provider's content filter ended the reply: {self.text}".rstrip(": "))
-        if self.calls or self.text.strip() != self.begun.strip():
+        if self.calls or self.text.strip():
             return
         if OVERFLOW.search(self.finish) or (self.finish == "length" and not self.tokens()["completion_tokens"]):
             raise Trouble("compact", "the context window is full: there is no room for a reply")
@@ -668,6 +672,19 @@ def as_chunk(event: dict) -> dict:
     return {"choices": [{"delta": delta, "finish_reason": finish}], "usage": response.get("usage")}
 
 
+def parsed(data: bytes, failed: bool) -> dict | None:
+    """The chunk of an event, {} if it is no object, None if it is not whole. Trouble if it is an error."""
+    try:
+        chunk = as_chunk(given(dict, json.loads(data.decode("utf-8", "replace"))))
+    except RecursionError:
+        raise Trouble("wait", "the server sent a broken chunk") from None
+    except ValueError:
+        return None
+    if chunk.get("error") or failed or "error" in (chunk.get("object"), chunk.get("type")):
+        raise trouble(0, chunk.get("error") or chunk, {})
+    return chunk
+
+
 def windows(data: Any, model: str) -> Iterator[int]:
     """The context windows, in tokens, that a server's description of its models tells for this one."""
     entries = given(list, given(dict, data).get("data") or given(dict, data).get("models")) or [data]
@@ -736,7 +753,7 @@ class Model:
             usage.update(self._priced(draft.tokens()))
             if draft.finish != "length" or draft.calls or cuts == 3:
                 break
-            said, cuts, attempt = draft.text, cuts + 1, 0
+            said, cuts, attempt = clean(draft.text), cuts + 1, 0
             order = {"role": "user", "content": CONTINUE}
             messages = [*request["messages"], {"role": "assistant", "content": said}, order]
         if self.window and self.window not in self.learned.get("context", []):
@@ -804,7 +821,7 @@ class Model:
     def _chunks(self, body: dict, check: Callable[[], None]) -> Iterator[dict]:
         """The chunks of the answer, DONE last if it comes. Trouble for an error among them, and for a stall: comments
         that keep the connection alive are silence."""
-        named, other, seen, (limit, between), since = b"", b"", False, self.stalls, time.monotonic()
+        named, data, other, (limit, between), since = b"", b"", b"", self.stalls, time.monotonic()
         for line in self._lines(body):
             check()
             key, _, value = (line or b"").partition(b":")
@@ -813,29 +830,25 @@ class Model:
                 yield DONE
                 return
             if key == b"data" and value:
-                seen, limit, since = True, between, time.monotonic()
-                yield from self._parsed(value, failed=named == b"error")
+                data, limit, since, other = data + value, between, time.monotonic(), None
+                if (chunk := parsed(data, failed=named == b"error")) is not None:  # else the next line may complete it
+                    data = b""
+                    yield chunk
             elif time.monotonic() - since > limit:
                 raise Trouble("wait", f"nothing arrived for {limit:g} seconds")
+            elif line == b"" and data:
+                break
             if line is not None:
                 named = value if key == b"event" else named if line else b""
-                other += line if not seen and key not in (b"event", b"id", b"retry", b"data", b"") else b""
-        if not seen:  # then it is no stream, but an answer in one piece
+            if other is not None and key not in (b"event", b"id", b"retry", b"data", b""):
+                other += line
+        if data or not (other is None or other.strip()):
+            raise Trouble("wait", "the server sent a broken chunk" if data else "the server sent an empty answer")
+        if other:  # no stream, but an answer in one piece
             if other.lstrip().startswith(b"<"):
                 raise Trouble("refused", f"{self.config.base_url} is a web page, not an API: is /v1 missing?")
-            if not other.strip():
-                raise Trouble("wait", "the server sent an empty answer")
-            yield from self._parsed(other, failed=b'"choices"' not in other)
+            yield parsed(other, failed=b'"choices"' not in other) or {}
             yield DONE
-
-    def _parsed(self, value: bytes, failed: bool) -> Iterator[dict]:
-        try:
-            chunk = as_chunk(given(dict, json.loads(value.decode("utf-8", "replace"))))
-        except (ValueError, RecursionError):
-            raise Trouble("wait", "the server sent a broken chunk") from None
-        if chunk.get("error") or failed or "error" in (chunk.get("object"), chunk.get("type")):
-            raise trouble(0, chunk.get("error") or chunk, {})
-        yield chunk
 
     def _lines(self, body: dict) -> Iterator[bytes | None]:
         """The lines of the answer, None at each tick. A thread reads them, so that no silence of a server keeps a turn
