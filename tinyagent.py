@@ -16,12 +16,11 @@ Read it from the top: a floor uses only the floors above it.
 from __future__ import annotations
 
 import argparse
-import errno
 import hashlib
 import inspect
-import io
 import json
 import math
+import mmap
 import os
 import queue
 import random
@@ -30,7 +29,6 @@ import secrets
 import shutil
 import signal
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
@@ -151,6 +149,7 @@ ModelReplied = event("ModelReplied", message=dict, usage=dict, faults=dict)  # c
 ToolCalled = event("ToolCalled", call=str, kind=str, saying=str)  # the arguments are good, the tool is about to run
 ToolReturned = event("ToolReturned", call=str, text=str, failed=bool)
 Compacted = event("Compacted", cut=int, summary=str, system=str)  # the first `cut` messages are now this summary
+Shortened = event("Shortened", limit=int)  # texts but the user's latest are cut to so many characters
 Learned = event("Learned", what=str, value=object)  # about the server: api, refused (a field it does not take), context
 # A Result ends a turn; usage is the turn's, total the session's.
 Result = event("Result", status=str, exit_code=int, text=str, steps=int, usage=dict, session=str, total=dict)
@@ -192,23 +191,21 @@ class Session:
         """A new session, or the one whose journal is there. OSError or ValueError when that cannot be read."""
         self.path, self.id, self.directory, self.warning = path, path.stem, "", ""
         self.system, self.messages = "", []  # what a request is made of
-        self.said, self.open = "", []  # the user's latest words; ids of the calls that have no result yet
-        self.usage = Counter()  # tokens and dollars of all turns
-        self.learned, self._server = {}, ()  # what was learned about the server, and which it is
+        self.said, self.open = "", {}  # the user's latest words; calls without a result -> what stands in its place
+        self.usage, self.learned, self._server = Counter(), {}, ()  # of all turns; about the server; which it is
         self._torn = path.exists()  # whether the last line of the journal may not be whole
-        for fact in read_journal(path) if path.exists() else []:
+        for fact in read_journal(path) if self._torn else []:
             self._apply(fact)
 
     def record(self, fact: Event) -> Event:
         """Writes the fact down, then lets it take effect; gives it back."""
-        line = b"\n" * self._torn + fact.to_json().encode("utf-8", "backslashreplace") + b"\n"
+        line, self._torn = b"\n" * self._torn + fact.to_json().encode("utf-8", "backslashreplace") + b"\n", True
         try:
             for folder in self.path.parents[2::-1]:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(self.path, "ab", 0, opener=private) as journal:
-                self._torn = journal.write(line) < len(line)
-            if self._torn:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with open(self.path, "ab", opener=private) as journal:
+                journal.write(line)
+            self._torn = False
         except OSError as error:
             self.warning = f"{self.path} cannot be written ({error.strerror}): this session cannot be resumed whole"
         self._apply(fact)
@@ -217,39 +214,38 @@ class Session:
     def _apply(self, fact: Event):
         match fact:
             case Opened():
-                self.directory, self.system = fact.directory, fact.system
-                if self._server != (fact.model, fact.base_url):
-                    self._server = fact.model, fact.base_url
+                self.directory, self.system, server = fact.directory, fact.system, (fact.model, fact.base_url)
+                if server != self._server:
                     self.learned.clear()
-            case Learned():
-                known = self.learned.setdefault(fact.what, [])
-                known.extend([fact.value] if fact.value not in known else [])
+                self._server = server
+            case Learned() if fact.value not in self.learned.get(fact.what, []):
+                self.learned.setdefault(fact.what, []).append(fact.value)
             case UserSaid():
-                self._answer_until(None)
                 self.said = fact.text
                 self.messages.append({"role": "user", "content": fact.text})
             case ModelReplied() if self.messages:
-                self._answer_until(None)
-                self.messages.append(fact.message)
-                self.open = [call["id"] for call in fact.message.get("tool_calls", [])]
+                ids = [call["id"] for call in fact.message.get("tool_calls", [])]
+                self.open = {id: {"role": "tool", "tool_call_id": id, "content": INTERRUPTED} for id in ids}
+                self.messages += [fact.message, *self.open.values()]  # each call has a result, whatever happens now
             case ToolReturned() if fact.call in self.open:
-                self._answer_until(fact.call)
-                self.messages.append({"role": "tool", "tool_call_id": self.open.pop(0), "content": fact.text})
+                self.open.pop(fact.call)["content"] = fact.text
             case Compacted():
-                self._answer_until(None)
-                tail = list(dropwhile(lambda m: m["role"] == "tool", self.messages[fact.cut :]))
+                tail = list(dropwhile(lambda message: message["role"] == "tool", self.messages[fact.cut :]))
                 latest = "" if any(m["role"] == "user" for m in tail) else LATEST_WORDS.format(self.said)
                 self.messages = [{"role": "user", "content": SUMMARY.format(fact.summary) + latest}, *tail]
                 self.system = fact.system
+            case Shortened():
+                long = [m for m in self.messages if len(m["content"]) > fact.limit and m["content"] != self.said]
+                for message in long:
+                    half, left_out = (
+                        fact.limit // 2,
+                        f"\n[... cut: {len(message['content']):,} characters in all ...]\n",
+                    )
+                    message["content"] = message["content"][:half] + left_out + message["content"][-half:]
             case Result():
                 self.usage.update(fact.usage)
             case Noticed():
                 self.warning = fact.text
-
-    def _answer_until(self, call: str | None):
-        """Gives the open calls before this one, or all, a result that says what is known of them."""
-        while self.open and self.open[0] != call:
-            self.messages.append({"role": "tool", "tool_call_id": self.open.pop(0), "content": INTERRUPTED})
 
 
 # ---------------------------------------------------------------------------------------------------------- 4 Tools
@@ -265,31 +261,6 @@ def end_group(process: subprocess.Popen):
         with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
             os.killpg(process.pid, number)
             process.wait(2)
-
-
-def read_regular(path: Path) -> bytes:
-    """The bytes of a file; ValueError for a device or a pipe, which could block for ever."""
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError(f"{path} is not a regular file")
-        return file.read() or b""
-
-
-def replace_file(path: Path, data: bytes):
-    """Puts the bytes in the place of the file, at once or not at all; links and permissions stay as they are."""
-    path = path.resolve()
-    if path.exists() and not path.is_file():
-        raise ValueError(f"{path} is not a regular file")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, mode = path.with_name(f".tinyagent-{secrets.token_hex(4)}"), path.exists() and path.stat().st_mode
-    try:
-        temporary.touch(0o600 if mode else 0o666)
-        temporary.write_bytes(data)
-        if mode:
-            temporary.chmod(stat.S_IMODE(mode))
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @dataclass
@@ -313,20 +284,23 @@ class Workspace:
         try:
             with open(path, "ab", opener=private) as out:  # no pipe: nothing that is left running can hold it open
                 process = subprocess.Popen(shell, stdout=out, stderr=subprocess.STDOUT, **options)
-            while not stopped and process.poll() is None:
+            while not stopped:
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(TICK)
-                late, flood = time.monotonic() > deadline, path.stat().st_size > FLOOD
-                stopped = (yield) or (f"timed out after {plural(timeout, 'second')}" if late else "")
-                stopped = stopped or (f"ended at {FLOOD:,} bytes of output" if flood else "")
-                if process.poll() is not None:
-                    stopped = ""
+                    break
+                if time.monotonic() > deadline:
+                    stopped = f"timed out after {plural(timeout, 'second')}"
+                elif path.stat().st_size > FLOOD:
+                    stopped = f"ended at {FLOOD:,} bytes of output"
+                stopped = (yield) or stopped
             if stopped:
                 end_group(process)
-            code = process.returncode
+            code, size = process.returncode, path.stat().st_size
             status = f"exit code {code}" if code >= 0 else f"killed by signal {-code} ({signal.strsignal(-code)})"
-            kept = "the whole is" if path.stat().st_size <= SAVED else f"the first {SAVED:,} bytes are"
-            return f"{stopped or status}\n{self.clip(open(path, 'rb'), f'{kept} in {path}')}"
+            kept = "the whole is" if size <= SAVED else f"the first {SAVED:,} bytes are"
+            with open(path, "rb") as file:
+                output = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+            return f"{stopped or status}\n{self.clip(output, f'{kept} in {path}')}"
         finally:
             if process and process.poll() is None:
                 end_group(process)
@@ -337,60 +311,70 @@ class Workspace:
 
     def list_files(self, directory: str = ".") -> str:
         """List a directory; subdirectories end in /."""
-        with os.scandir(self.path(directory)) as entries:
+        with os.scandir(self.directory / os.path.expanduser(directory)) as entries:
             names = sorted(entry.name + "/" * os.path.isdir(entry) for entry in entries)
-        more = f"\n[... {len(names) - 500:,} more]" * (len(names) > 500)
-        return (
-            self.clip(io.BytesIO(os.fsencode("\n".join(names[:500]) + more)), "use the shell for a part of them")
-            or "(empty)"
-        )
+        listing = "\n".join(names[:500]) + f"\n[... {len(names) - 500:,} more]" * (len(names) > 500)
+        return self.clip(os.fsencode(listing), "use the shell for a part of them") or "(empty)"
 
     def read_from_file(self, path: str, first_line: int = 1, line_count: int = 2000) -> str:
         """Read a text file, or some of its lines."""
-        lines, first = read_regular(self.path(path)).splitlines(keepends=True), max(first_line, 1)
+        lines, first = self.read(path).splitlines(keepends=True), max(first_line, 1)
         shown = lines[first - 1 :][: max(line_count, 1)]
         if lines and not shown:
             raise ValueError(f"{path} has {plural(len(lines), 'line')}: there is nothing from line {first_line} on")
-        text = self.clip(io.BytesIO(b"".join(shown)), "read fewer lines at a time") or "(empty)"
+        text = self.clip(b"".join(shown), "read fewer lines at a time") or "(empty)"
         return text + f"\n[lines {first} to {first - 1 + len(shown)} of {len(lines)}]" * (len(shown) < len(lines))
 
     def write_to_file(self, path: str, content: Annotated[str, Field(description="The whole new text")]) -> str:
         """Create or replace a file; missing directories are made."""
-        replace_file(self.path(path), content.encode())
+        self.replace(path, content.encode())
         return f"Wrote {plural(len(content.encode()), 'byte')} to {path}"
 
     def edit_file(self, path: str, old: str, new: str, replace_all: bool = False) -> str:
         """Replace `old`, an exact text that the file has once, by `new`."""
         if not old or old == new:
             raise ValueError("`old` must be some text, and `new` another")
-        data, before, after = read_regular(self.path(path)), old.encode(), new.encode()
+        data, before, after = self.read(path), old.encode(), new.encode()
         if before not in data:  # the file may have CRLF where the model saw line ends
             before, after = (re.sub(rb"\r?\n", b"\r\n", text) for text in (before, after))
         places = re.finditer(b"(?=%b)" % re.escape(before), data)  # also those that overlap
-        lines = [data.count(b"\n", 0, found.start()) + 1 for found in places]
-        if not lines:
+        at = [data.count(b"\n", 0, place.start()) + 1 for place in places]
+        if not at:
             raise ValueError(f"`old` is not in {path}. Read it again and give the exact text")
-        if len(lines) > 1 and not replace_all:
-            raise ValueError(
-                f"`old` is there {len(lines)} times, at lines {lines[:20]}. Give more of the text around it"
-            )
-        replace_file(self.path(path), data.replace(before, after))
-        return f"Replaced {plural(data.count(before), 'place')} in {path}, line {lines[0]}"
+        if len(at) > 1 and not replace_all:
+            raise ValueError(f"`old` is there {len(at)} times, at lines {at[:20]}. Give more of the text around it")
+        self.replace(path, data.replace(before, after))
+        return f"Replaced {plural(data.count(before), 'place')} in {path}, line {at[0]}"
 
-    def path(self, name: str) -> Path:
-        return self.directory / os.path.expanduser(name)
+    def file(self, name: str) -> Path:
+        """Where a file is, or can be made; ValueError for a device or a pipe, which could block for ever."""
+        path = self.directory / os.path.expanduser(name)
+        if path.exists() and not path.is_file():
+            raise ValueError(f"{path} is not a regular file")
+        return path
 
-    def clip(self, file: io.IOBase, advice: str) -> str:
-        """The text of a file; when it is too long for the model, its head and tail, its size and the advice."""
-        with file:
-            size, half = file.seek(0, os.SEEK_END), self.limit // 2
-            file.seek(0)
-            if size <= self.limit:
-                return file.read().decode("utf-8", "replace")
-            head = file.read(half).decode("utf-8", "ignore")  # no half characters
-            file.seek(size - half)
-            tail = file.read().decode("utf-8", "ignore")
-        return f"{head}\n[... cut: {plural(size, 'byte')} in all; {advice} ...]\n{tail}"
+    def read(self, name: str) -> bytes:
+        with open(self.file(name), "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+            return file.read() or b""  # nothing where reading would block, as in /proc/kmsg
+
+    def replace(self, name: str, data: bytes):
+        """Puts the bytes in the place of the file, at once or not at all; links and permissions stay as they are."""
+        path = self.file(name).resolve()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".tinyagent-", dir=path.parent) as folder:  # which nobody else can open
+            new = Path(folder, "new")
+            new.write_bytes(data)
+            if path.exists():
+                shutil.copymode(path, new)
+            new.replace(path)
+
+    def clip(self, data: bytes | mmap.mmap, advice: str) -> str:
+        """The text; when it is too long for the model, its head and tail, its size and the advice."""
+        if len(data) <= self.limit:
+            return data[:].decode("utf-8", "replace")
+        half = self.limit // 2
+        head, tail = (part.decode("utf-8", "ignore") for part in (data[:half], data[-half:]))  # no half characters
+        return f"{head}\n[... cut: {plural(len(data), 'byte')} in all; {advice} ...]\n{tail}"
 
 
 TOOLS = {  # method of Workspace -> its kind (read, edit, execute, fetch, other), and what a call of it does
@@ -409,9 +393,7 @@ class Tool:
         from pydantic import Field, TypeAdapter  # noqa: F401 (annotations are looked up among the names of this frame)
 
         self.kind, self.saying = TOOLS[method.__name__]
-        self.adapter = TypeAdapter(
-            wraps(method)(lambda **given: partial(method, **given))
-        )  # converts, runs nothing yet
+        self.adapter = TypeAdapter(wraps(method)(lambda **given: partial(method, **given)))  # converts, runs nothing
         schema = self.adapter.json_schema()
         for parameter in schema["properties"].values():
             del parameter["title"]
@@ -420,11 +402,9 @@ class Tool:
 
     def bind(self, arguments: dict) -> partial:
         """The call with converted arguments, ready to run. ValueError says what is wrong and what is expected."""
-        from pydantic import ValidationError
-
         try:
             return self.adapter.validate_python(arguments)
-        except ValidationError as error:
+        except ValueError as error:  # pydantic's
             wrong = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
             expected = ", ".join(self.spec["function"]["parameters"]["properties"])
             raise ValueError(f"{wrong}. The arguments are: {expected}") from None
@@ -759,7 +739,7 @@ class Model:
         if self.window and self.window not in self.learned.get("context", []):
             yield self._learn("context", self.window)
         message, faults = draft.reply()
-        return ModelReplied(message, dict(usage), faults)
+        return ModelReplied(message, dict(usage) | ({"pieces": cuts + 1} if cuts else {}), faults)
 
     def _stream(self, draft: Draft, body: dict, tools: list[dict], check: Callable[[], None]) -> Iterator[Event]:
         """Sends the request once; fills the draft and yields its text."""
@@ -824,7 +804,7 @@ class Model:
         named, data, other, (limit, between), since = b"", b"", b"", self.stalls, time.monotonic()
         for line in self._lines(body):
             check()
-            key, _, value = (line or b"").partition(b":")
+            key, _, value = (line or b"").removeprefix(b"\xef\xbb\xbf").partition(b":")
             value = value.strip()
             if key == b"data" and value == b"[DONE]":
                 yield DONE
@@ -931,51 +911,21 @@ PIECE = re.compile(
 COST = (0, 1.0, 1.3, 1.3, 0.7, 1.4, 0.7, 1.0)  # tokens of a match of each group, fitted to o200k_base
 
 
-class TokenCounter:
-    """Counts the tokens of a message: about, and exactly once tiktoken's vocabulary (85 MB of memory) is there."""
-
-    encoding, wanted = None, False
-
-    def __call__(self, message: dict) -> int:
-        text = json.dumps(message, ensure_ascii=False)
-        if not self.encoding:
-            return int(sum(COST[piece.lastindex] for piece in PIECE.finditer(text)))
-        slices = (text[i : i + 50_000] for i in range(0, len(text), 50_000))  # tiktoken dies of a million spaces
-        return sum(len(self.encoding.encode_ordinary(part)) for part in slices)
-
-    def want_exact(self):
-        """Loads the vocabulary beside the work: it may have to be fetched, and that may never end."""
-
-        def _load():
-            with suppress(Exception):
-                import tiktoken
-
-                self.encoding = tiktoken.get_encoding("o200k_base")
-
-        if not self.wanted:
-            self.wanted = True
-            threading.Thread(target=_load, daemon=True).start()
-
-
 class Agent:
     """One conversation. `turn` is all that a front end needs: it takes what the user says and yields what happens."""
 
     def __init__(self, config: Config, directory: Path, session: Session, chat: Callable):
-        self.config, self.session, self.chat, self.count = config, session, chat, TokenCounter()
-        self.workspace = Workspace(directory, session.path.parents[1] / "output", self.result_limit, config.api_key)
-        self.stopped, self.busy, self.leaving, self.opened = threading.Event(), False, False, False
-        self.sent, self.known = 0, 0  # messages of the last request, and its tokens with prompt and tools
+        self.config, self.session, self.chat = config, session, chat
+        self.workspace = Workspace(directory, session.path.parents[1] / "output", self.result_limit(1), config.api_key)
+        self.stopped, self.busy, self.leaving, self.began = threading.Event(), False, False, 0.0
+        self.sent, self.known, self.warned = 0, 0, False  # messages of the last request; its tokens with all else
+        self.vocabulary, self.loading = None, False  # tiktoken's, when it is worth 85 MB of memory
 
     @property
     def window(self) -> int:
         """The context window in tokens: the smallest that was heard of."""
-        told = [size for size in self.session.learned.get("context", []) if isinstance(size, int)]
-        return min([*told, *([self.config.context] if self.config.context > 0 else [])] or [128_000])
-
-    @property
-    def result_limit(self) -> int:
-        """Bytes of a tool result that the model gets: at most about an eighth of the window."""
-        return max(1_000, min(24_000, self.window // 2))
+        told = [self.config.context, *self.session.learned.get("context", [])]
+        return min((size for size in told if isinstance(size, int) and size > 0), default=128_000)
 
     @cached_property
     def tools(self) -> dict[str, Tool]:
@@ -983,12 +933,12 @@ class Agent:
 
     def turn(self, text: str) -> Iterator[Event]:
         """Yields what happens until the model answers or something ends the turn. The last event is a Result."""
-        self.steps, self.usage, self.began, self.busy = 0, Counter(), time.monotonic(), True
+        self.steps, self.usage, self.busy = 0, Counter(), True
         self.stopped.clear()
-        if not self.opened:
+        if not self.began:
             about = str(self.workspace.directory), self.config.model, self.config.base_url, self.system()
             yield self.session.record(Opened(self.session.id, *about))
-            self.opened = True
+        self.began = time.monotonic()
         yield self.session.record(UserSaid(clean(text)))
         try:
             answer = yield from self.work()
@@ -1004,54 +954,86 @@ class Agent:
         if self.session.warning:
             yield Noticed(self.session.warning)
             self.session.warning = ""
-        usage, total = dict(self.usage), {name: n + self.session.usage[name] for name, n in self.usage.items()}
-        result = Result(status, EXIT_CODES[status], answer, self.steps, usage, self.session.id, total)
-        yield self.session.record(result)
+        total = self.session.usage.copy()
+        total.update(self.usage)
+        numbers = self.steps, dict(self.usage), self.session.id, dict(total)
+        yield self.session.record(Result(status, EXIT_CODES[status], answer, *numbers))
 
     def work(self) -> Iterator[Event]:
         """Lets the model call tools until it replies without a call; gives back the text of that reply."""
-        while True:
-            reply = yield from self.ask()
-            calls = reply.message.get("tool_calls", [])
-            if not calls:
-                return reply.message["content"]
-            self.workspace.limit = max(1_000, self.result_limit * 2 // max(2, len(calls)))
+        reply = yield from self.ask()
+        while calls := reply.message.get("tool_calls"):
+            self.workspace.limit = self.result_limit(len(calls))
             for call in calls:
                 yield from self.call(call, reply.faults.get(call["id"]))
+            reply = yield from self.ask()
+        return reply.message["content"]
+
+    def result_limit(self, calls: int) -> int:
+        """Bytes of each of so many tool results that the model gets: at most about an eighth of the window."""
+        return max(1_000, min(24_000, self.window // 2) * 2 // max(2, calls))
+
+    def call(self, call: dict, fault: str | None) -> Iterator[Event]:
+        """Runs one tool call. Whatever goes wrong with it is an answer to the model."""
+        self.check()
+        tool, failed, reason = self.tools.get(call["function"]["name"]), False, None
+        try:
+            if fault or not tool:
+                raise ValueError(fault or f"there is no such tool; the tools are: {', '.join(self.tools)}")
+            run = tool.bind(json.loads(call["function"]["arguments"]))
+            yield self.session.record(ToolCalled(call["id"], tool.kind, tool.describe(run)))
+            result = run()
+            while not isinstance(result, str):  # it takes long, and is told if the turn has to end
+                result.send(reason)
+                reason = self.reason_to_end()
+        except StopIteration as end:
+            result = end.value
+        except Exception as error:
+            result, failed = "error: " + " ".join(str(error).split())[:1000], True
+        yield self.session.record(ToolReturned(call["id"], clean(result), failed))
+
+    def reason_to_end(self) -> str:
+        """Why the turn has to end now, "" if it need not."""
+        late = 0 < self.config.max_seconds < time.monotonic() - self.began
+        return "stopped by the user" * self.stopped.is_set() or "stopped at the time limit" * late
+
+    def check(self):
+        if reason := self.reason_to_end():
+            raise Trouble("interrupted" if self.stopped.is_set() else "limit", reason)
 
     def ask(self) -> Iterator[Event]:
-        """The model's reply to the history, which is compacted where the context window needs it."""
-        full = self.tokens() > self.window * 5 // 6
-        for _ in range(3):
-            if full and self.cut_point():
-                yield from self.compact()
+        """The model's reply to the history, which is made smaller where the context window needs it."""
+        measures, full = [self.compact, self.shorten, self.shorten], self.tokens() > self.window * 5 // 6
+        while True:
             try:
+                if full:
+                    yield from measures.pop(0)()
                 sent, guess = len(self.session.messages), self.tokens()
                 reply = yield from self.send(self.session.messages)
+                break
             except Trouble as trouble:
                 full = trouble.status == "compact"
-                if not full:
+                if not full or not measures:
                     raise
-                continue
-            read = reply.usage.get("prompt_tokens") or guess
-            cut = 2 * read < guess and guess > 3_000
-            self.sent, self.known = sent, guess if cut else read
-            yield self.session.record(reply)
-            if cut:
+        read = 0 if "pieces" in reply.usage else reply.usage["prompt_tokens"]  # pieces: of a reply that was continued
+        self.sent, self.known = sent, read or guess
+        yield self.session.record(reply)
+        if 0 < 2 * read < guess and guess > 3_000:
+            self.known = guess
+            if not self.warned:
                 yield Noticed(
                     f"the server read {read:,} of about {guess:,} tokens: it may need a larger context window"
                 )
-            return reply
-        raise Trouble("compact", "no summary makes it small enough")
+            self.warned = True
+        return reply
 
     def send(self, messages: list[dict], quiet: bool = False) -> Iterator[Event]:
         """Sends the system message and these, users in a row as one; the reply counts against the turn's limits."""
         self.check()
-        spent = self.usage["prompt_tokens"] + self.usage["completion_tokens"]
-        limits = ((self.config.max_steps, self.steps), (self.config.max_tokens, spent))
-        for limit, used in (*limits, (self.config.max_cost, self.usage["cost"])):
-            if 0 < limit <= used:
-                raise Trouble("limit", f"stopped after {plural(self.steps, 'step')} and {plural(spent, 'token')}")
+        config, spent = self.config, self.usage["prompt_tokens"] + self.usage["completion_tokens"]
+        limits = (config.max_steps, self.steps), (config.max_tokens, spent), (config.max_cost, self.usage["cost"])
+        if any(0 < limit <= used for limit, used in limits):
+            raise Trouble("limit", f"stopped after {plural(self.steps, 'step')} and {plural(spent, 'token')}")
         self.steps += 1
         joined = [{"role": "system", "content": self.session.system}]
         for message in messages:
@@ -1059,57 +1041,46 @@ class Agent:
                 message = message | {"content": joined.pop()["content"] + "\n\n" + message["content"]}
             joined.append(message)
         events = self.chat({"messages": joined, "tools": [tool.spec for tool in self.tools.values()]}, self.check)
-        while True:
-            try:
-                happened = next(events)
-            except StopIteration as end:
-                self.usage.update(end.value.usage)
-                return end.value
-            if isinstance(happened, Learned):
-                self.session.record(happened)
-            if not (quiet and isinstance(happened, TextArrived)):
-                yield happened
-
-    def call(self, call: dict, fault: str | None) -> Iterator[Event]:
-        """Runs one tool call. Whatever goes wrong with it is an answer to the model."""
-        self.check()
-        tool, failed = self.tools.get(call["function"]["name"]), True
         try:
-            if fault or not tool:
-                raise ValueError(fault or f"there is no such tool; the tools are: {', '.join(self.tools)}")
-            run = tool.bind(json.loads(call["function"]["arguments"]))
-            yield self.session.record(ToolCalled(call["id"], tool.kind, tool.describe(run)))
-            text, failed = self.finish(run()), False
-        except Exception as error:
-            text = "error: " + " ".join(str(error).split())[:1000]
-        yield self.session.record(ToolReturned(call["id"], clean(text), failed))
-
-    def finish(self, result: str | Iterator) -> str:
-        """The text that a tool gives back; one that takes long is told at each tick if the turn has to end."""
-        reason = None
-        try:
-            while not isinstance(result, str):
-                result.send(reason)
-                reason = self.reason_to_end()
+            while happened := next(events):
+                if isinstance(happened, Learned):
+                    self.session.record(happened)
+                if not (quiet and isinstance(happened, TextArrived)):
+                    yield happened
         except StopIteration as end:
+            self.usage.update({name: n for name, n in end.value.usage.items() if name != "pieces"})
             return end.value
-        return result
 
-    def reason_to_end(self) -> str:
-        """Why the turn has to end now, "" if it need not."""
-        late = 0 < self.config.max_seconds < time.monotonic() - self.began
-        return "stopped by the user" if self.stopped.is_set() else "stopped at the time limit" if late else ""
+    def compact(self) -> Iterator[Event]:
+        """Puts a summary in the place of the first half of the history, by tokens, and reads the pinned files again."""
+        messages = self.session.messages
+        before = list(accumulate(map(self.count, messages), initial=0))
+        places = [i for i, message in enumerate(messages) if i and message["role"] != "tool"]
+        if not places:
+            return
+        cut = min(places, key=lambda i: abs(before[i] - before[-1] / 2))
+        yield Noticed(f"the context window is filling up: summarising {plural(cut, 'message')}")
+        half, order = messages[:cut], {"role": "user", "content": SUMMARY_PROMPT}
+        reply = yield from self.send([*half, order], quiet=True)  # what the provider has in its cache, and the order
+        if reply.message.get("tool_calls") or not reply.message["content"].strip():
+            told = "\n\n".join(f"[{m['role']}] " + json.dumps(m, ensure_ascii=False)[:2000] for m in half)
+            reply = yield from self.send([{"role": "user", "content": told}, order], quiet=True)
+        self.sent, self.known = 0, 0
+        summary = reply.message["content"].strip() or "(none was written)"
+        yield self.session.record(Compacted(cut, summary, self.system()))
 
-    def check(self):
-        if reason := self.reason_to_end():
-            raise Trouble("interrupted" if self.stopped.is_set() else "limit", reason)
+    def shorten(self) -> Iterator[Event]:
+        """Cuts the longest texts of the history to a quarter: what is left to do when no summary helps."""
+        longest = max(len(message["content"]) for message in self.session.messages)
+        self.sent, self.known = 0, 0
+        yield self.session.record(Shortened(max(500, longest // 4)))
 
     def system(self) -> str:
         """The system message, with the pinned files as they are on disk now."""
         text = SYSTEM_PROMPT.format(directory=self.workspace.directory, system=os.uname().sysname)
         for name in PINNED:
             with suppress(OSError, ValueError):
-                pinned = self.workspace.clip(io.BytesIO(read_regular(self.workspace.path(name))), "read it in parts")
+                pinned = self.workspace.clip(self.workspace.read(name), "read it in parts")
                 text += f"\n\n{name}, as it was at the start or at the last summary:\n\n{pinned}"
         return clean(text)
 
@@ -1117,28 +1088,25 @@ class Agent:
         """Tokens of the next request: those of the last one as the server counted, and a count of what came after."""
         fixed = {"system": self.session.system, "tools": [tool.spec for tool in self.tools.values()]}
         tokens = (self.known or self.count(fixed)) + sum(map(self.count, self.session.messages[self.sent :]))
-        if tokens > self.window // 2:
-            self.count.want_exact()
+        if tokens > self.window // 2 and not self.loading:
+            self.loading = True
+            threading.Thread(target=self.load_vocabulary, daemon=True).start()
         return tokens
 
-    def cut_point(self) -> int:
-        """The number of messages before the one next to the middle, by tokens, that is no tool result; 0 if none."""
-        before = list(accumulate(map(self.count, self.session.messages), initial=0))
-        places = (i for i, m in enumerate(self.session.messages) if i and m["role"] != "tool")
-        return min(places, key=lambda i: abs(before[i] - before[-1] / 2), default=0)
+    def count(self, message: dict) -> int:
+        """Tokens of a message: about, and exactly once tiktoken's vocabulary is there."""
+        text = json.dumps(message, ensure_ascii=False)
+        if not self.vocabulary:
+            return int(sum(COST[piece.lastindex] for piece in PIECE.finditer(text)))
+        slices = (text[i : i + 50_000] for i in range(0, len(text), 50_000))  # tiktoken dies of a million spaces
+        return sum(len(self.vocabulary.encode_ordinary(part)) for part in slices)
 
-    def compact(self) -> Iterator[Event]:
-        """Puts a summary in the place of the first half of the history, and reads the pinned files again."""
-        cut = self.cut_point()
-        yield Noticed(f"the context window is filling up: summarising {plural(cut, 'message')}")
-        half, order = self.session.messages[:cut], {"role": "user", "content": SUMMARY_PROMPT}
-        reply = yield from self.send([*half, order], quiet=True)  # what the provider has in its cache, and the order
-        if reply.message.get("tool_calls") or not reply.message["content"].strip():
-            told = "\n\n".join(f"[{m['role']}] " + json.dumps(m, ensure_ascii=False)[:2000] for m in half)
-            reply = yield from self.send([{"role": "user", "content": told}, order], quiet=True)
-        summary = reply.message["content"].strip() or "(none was written)"
-        yield self.session.record(Compacted(cut, summary, self.system()))
-        self.sent, self.known = 0, 0
+    def load_vocabulary(self):
+        """Makes counts exact, beside the work: the vocabulary may have to be fetched, and that may never end."""
+        with suppress(Exception):
+            import tiktoken
+
+            self.vocabulary = tiktoken.get_encoding("o200k_base")
 
 
 # ------------------------------------------------------------------------------------------------------- 7 Terminal

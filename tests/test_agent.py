@@ -46,7 +46,7 @@ def story(workspace, home):
     def make(server, **more):
         config = Config(base_url=server.url, model="scripted", **more)
         session = Session(home / "work" / "sessions" / "test.jsonl")
-        return Story(Agent(config, workspace, session, Model(config).chat))
+        return Story(Agent(config, workspace, session, Model(config, session.learned).chat))
 
     return make
 
@@ -254,6 +254,29 @@ def test_max_tokens(story):
     assert len(server.requests) == 2
 
 
+def test_the_usage_of_a_turn_and_of_the_session(story):
+    """Also after a turn in which nothing was used, and after one that used what others did not."""
+    used = {
+        "prompt_tokens": 7,
+        "completion_tokens": 3,
+        "completion_tokens_details": {"reasoning_tokens": 2},
+        "cost": 0.5,
+    }
+    first = {"prompt_tokens": 7, "cached_tokens": 0, "completion_tokens": 3, "reasoning_tokens": 2, "cost": 0.5}
+    script = (
+        say("One.", usage=used),
+        error(401, {"error": {"message": "no"}}),
+        say("Three.", usage={"prompt_tokens": 5}),
+    )
+    with Server(*script) as server:
+        told = story(server)
+        one, two, three = (told.say(text) for text in ("first", "second", "third"))
+        four = story(server).say("resumed")
+    assert one.usage == one.total == two.total == first and not any(two.usage.values())
+    assert (three.usage["prompt_tokens"], three.total) == (5, first | {"prompt_tokens": 12})
+    assert four.total == three.total
+
+
 def test_max_seconds(story):
     with Server(calls(("run_shell_command", {"command": "sleep 30"}), ECHO)) as server:
         told = story(server, max_seconds=1)
@@ -338,6 +361,16 @@ def test_compaction_before_the_window_is_full(story, usage):
     assert 5000 < longest < 8000
 
 
+def test_a_reply_in_several_pieces_does_not_fill_the_window(story):
+    """Each piece is a request of its own, but the next request is no longer for that."""
+    used = {"prompt_tokens": 3000, "completion_tokens": 10}
+    pieces = [say(text, finish="length", usage=used) for text in "ab"]
+    with Server(*pieces, say("c", usage=used), say("Done.", usage=used), prefix=False) as server:
+        told = story(server, context=8000)
+        assert [told.say("go").text, told.say("and?").text] == ["abc", "Done."]
+    assert "Compacted" not in told.kinds()
+
+
 def test_a_compacted_session_is_resumed_as_it_was(story):
     with Server(calls(ECHO), say("One."), OVERFLOW, say("They talked."), say("Two."), prefix=False) as server:
         told = story(server)
@@ -384,6 +417,30 @@ def test_many_results_at_once_in_a_small_window(story):
     with Server(*[reply] * 40, prefix=False) as server:
         result = story(server, context=8000).say("count")
     assert result.status == "done" and len(server.requests) <= 12
+
+
+def small(request):
+    """A server whose window is smaller than one result, and that does not tell it."""
+    if tokens(request.body["messages"], request.body["tools"]) > 4500:
+        return OVERFLOW
+    if SUMMARY_PROMPT in request.body["messages"][-1]["content"]:
+        return say("They counted.")
+    counting = request.body["messages"][-1]["content"] == "count"
+    return calls(("run_shell_command", {"command": "seq 1 9000"})) if counting else say("Done.")
+
+
+def test_one_result_that_is_too_long_for_a_window_that_nobody_told(story):
+    """Nothing before it can make room: it has to be shortened itself."""
+    with Server(*[small] * 40, prefix=False) as server:
+        assert story(server).say("count").status == "done"
+    assert len(server.requests) <= 12
+
+
+def test_after_a_result_that_was_too_long_the_conversation_can_go_on(story):
+    with Server(*[small] * 40, prefix=False) as server:
+        told = story(server)
+        told.say("count")
+        assert told.say("go on without it").status == "done"
 
 
 def test_a_first_request_that_is_too_long(story):

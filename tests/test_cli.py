@@ -301,13 +301,14 @@ def test_json_lines(run, workspace):
     assert all(isinstance(happened["type"], str) for happened in events)
     assert [happened["type"] for happened in events].count("result") == 1
     result = events[-1]
-    assert {**result, "usage": None, "session": None, "time": None} == {
+    assert {**result, "usage": None, "total": None, "session": None, "time": None} == {
         "type": "result",
         "status": "done",
         "exit_code": 0,
         "text": "It works ✓",
         "steps": 2,
         "usage": None,
+        "total": None,
         "session": None,
         "time": None,
     }

@@ -158,6 +158,7 @@ TEXTS = {  # a stream -> the usage it tells; its text is "ok"
     "retry alone": (stream("retry: 1000\n\n", OK, STOP, TOLD), COUNTED),
     "a blank line after id": (stream("id: 1\n\n", OK, "id: 2\n\n", STOP, TOLD), COUNTED),
     "an event of two lines": (stream('data: {"choices":\ndata: []}\n\n', OK, STOP, TOLD), COUNTED),
+    "a mark of the byte order first": (stream(b"\xef\xbb\xbf", OK, STOP, TOLD), COUNTED),
     "line ends of old": (raw(CRLF.replace(b"\r\n", b"\r")), COUNTED),
     "data: null": (stream("data: null\n\n", OK, STOP, TOLD), COUNTED),
     "data: []": (stream("data: []\n\n", OK, STOP, TOLD), COUNTED),
