@@ -16,6 +16,7 @@ Read it from the top: a floor uses only the floors above it.
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import inspect
 import json
@@ -45,6 +46,7 @@ from itertools import accumulate, dropwhile, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
 
 if TYPE_CHECKING:  # takes 80 ms to import: `Tool` does it when the first request is made
     from pydantic import Field
@@ -97,29 +99,50 @@ def plural(number: int, word: str) -> str:
 # --------------------------------------------------------------------------------------------------------- 1 Config
 
 
-def option(default, remark: str):
-    """A field of Config that the command line sets: its default and what --help says of it."""
-    return field(default=default, metadata={"help": remark})
+APIS = ("auto", "chat", "responses")
+
+
+def option(default, takes: str, remark: str, kind: Callable | None = None, **how):
+    """A field of Config that the command line sets: its default, what it takes, and what --help says of it."""
+    read = {"type": kind or type(default), "metavar": takes} if takes else {"action": "store_true"}
+    return field(default=default, metadata={"default": default, "help": remark, **read, **how})
+
+
+def numbers(text: str) -> str:
+    """The text, when it is numbers with commas between them; else ValueError."""
+    return text and ",".join(str(float(part)) for part in text.split(","))
 
 
 @dataclass(frozen=True)
 class Config:
     """What the user chose: made in `main`, read by all, changed by nobody."""
 
-    start_dir: str | None = option(None, "directory to work in; else a new temporary one")
-    model: str = option("", "else $OPENAI_MODEL, a local server's first model, or gpt-6.2-sol")
-    base_url: str = option("", "else $OPENAI_BASE_URL, or OpenAI; with neither this nor a key, a local server")
-    max_steps: int = option(0, "limit of one turn: calls of the model; 0 is no limit, here and below")
-    max_tokens: int = option(0, "limit of one turn: tokens in and out")
-    max_seconds: int = option(0, "limit of one turn: wall time")
-    max_cost: float = option(0.0, "limit of one turn: dollars")
-    price: str = option("", "IN,CACHED,OUT: dollars per million tokens, where the server does not tell the cost")
-    context: int = option(0, "context window in tokens; else what the server tells, or 128000; the smallest counts")
-    max_output: int = option(0, "limit of one reply in tokens, passed on when set")
-    reasoning_effort: str = option("", "passed on to the model when set")
-    api: str = option("auto", "chat or responses: the API to use; auto begins with chat and goes where the server says")
-    stall_seconds: str = option("900,300", "FIRST,BETWEEN: how long a reply may be silent at first, and within it")
-    text_calls: bool = option(False, "take a reply that is one JSON object for a call: some small models write so")
+    task: str | None = option(
+        None, "TASK", "do this and exit; without it: a conversation on standard input", str, nargs="?"
+    )
+    start_dir: str | None = option(None, "DIR", "directory to work in; else a new temporary one", str)
+    model: str = option("", "NAME", "else $OPENAI_MODEL, a local server's first model, or gpt-6.2-sol")
+    base_url: str = option("", "URL", "else $OPENAI_BASE_URL, or OpenAI; with neither this nor a key, a local server")
+    max_steps: int = option(0, "N", "limit of one turn: calls of the model; 0 is no limit, here and below")
+    max_tokens: int = option(0, "N", "limit of one turn: tokens in and out")
+    max_seconds: int = option(0, "N", "limit of one turn: wall time")
+    max_cost: float = option(0.0, "DOLLARS", "limit of one turn")
+    price: str = option(
+        "", "IN,CACHED,OUT", "dollars per million tokens, where the server does not tell the cost", numbers
+    )
+    context: int = option(0, "N", "context window in tokens; else as the server tells, or 128000; the smallest counts")
+    max_output: int = option(0, "N", "limit of one reply in tokens, passed on when set")
+    reasoning_effort: str = option("", "WORD", "passed on to the model when set")
+    api: str = option("auto", "API", "chat or responses; auto: chat, until the server wants the other", choices=APIS)
+    stall_seconds: str = option(
+        "900,300", "FIRST,BETWEEN", "how long a reply may be silent at first, and within", numbers
+    )
+    text_calls: bool = option(False, "", "take a reply that is one JSON object for a call: some small models write so")
+    resume: str | None = option(
+        None, "ID", "go on with this session, or the directory's newest", str, nargs="?", const=""
+    )
+    replay: str = option("", "FILE", "take the replies from a recorded session, run the tools for real")
+    json: bool = option(False, "", "print events as JSON lines, last the result")
     api_key: str = field(default="", repr=False)  # never shown, never written, never handed to commands
 
 
@@ -430,6 +453,7 @@ OVERFLOW = re.compile(  # the wordings of some forty servers
 )
 NO_OVERFLOW = re.compile(r"throttling|rate limit reached|too many requests|more credits|tokens, please wait", re.I)
 HOPELESS = re.compile(r"insufficient_quota|billing_|credits|per[ -]?day|_daily", re.I)  # limits that no waiting heals
+LASTING = re.compile(r"invalid_|authentication|permission|not_found|unsupported|content_policy")  # error codes
 AGAIN = re.compile(r"(?:again|retry) (?:in|after) (?:(\d+)m)?(\d+\.?\d*) ?s|retryDelay\W+(\d+\.?\d*)s", re.I)
 PASSING = {0, 408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529}  # statuses that may be others next time
 RETRIES, MAX_WAIT, MAX_LINE = 5, 120, 50_000_000  # of one request; seconds; bytes
@@ -442,9 +466,15 @@ REQUIRED = OURS | {"model", "messages", "input", "tools", "stream", "tool_call_i
 class Trouble(Exception):
     """What is in the way. `status` says what to do: "wait", "compact", or end the turn with this status."""
 
-    def __init__(self, status: str, text: str, seconds: float | None = None, tries: int = RETRIES, body: str = ""):
+    def __init__(self, status: str, text: str, seconds: float | None = None, tries: int = RETRIES):
         super().__init__(text)
-        self.status, self.seconds, self.tries, self.body = status, seconds, tries, body  # all that the server said
+        self.status, self.seconds, self.tries = status, seconds, tries  # seconds to wait, where the server says it
+        self.body = ""  # what the server said of a bad request
+
+
+def given(kind: type, value: Any) -> Any:
+    """The value if it is of this kind, else an empty one."""
+    return value if isinstance(value, kind) else kind()
 
 
 def retry_after(headers: Any, body: str) -> float | None:
@@ -468,10 +498,13 @@ def trouble(status: int, error: Any, headers: Any) -> Trouble:
     status = status or int(code if code.isdigit() else 0)
     text = (f"HTTP {status}: " if status else "") + (said if said and isinstance(said, str) else body)[:2_000]
     if (status == 413 or OVERFLOW.search(body) or (status == 400 and not error)) and not NO_OVERFLOW.search(body):
-        return Trouble("compact", text, body=body)
-    if status not in PASSING or (status in (0, 429) and HOPELESS.search(body)):
-        return Trouble("refused", text, body=body)
-    return Trouble("wait", text, retry_after(headers, body), body=body)
+        return Trouble("compact", text)
+    named = LASTING.search(f"{given(dict, error).get('code')} {given(dict, error).get('type')}")
+    if status not in PASSING or (status in (0, 429) and HOPELESS.search(body)) or (status == 0 and named):
+        refused = Trouble("refused", text)
+        refused.body = body if status in (0, 400, 422) else ""
+        return refused
+    return Trouble("wait", text, retry_after(headers, body))
 
 
 def parse_arguments(text: str) -> tuple[str, str]:
@@ -489,6 +522,13 @@ def parse_arguments(text: str) -> tuple[str, str]:
     return written, ""
 
 
+def is_object(text: str) -> bool:
+    """Whether a text is strict JSON of an object."""
+    with suppress(ValueError, RecursionError):
+        return isinstance(json.loads(text), dict)
+    return False
+
+
 def text_call(text: str, names: Collection[str]) -> list[dict]:
     """The call that a text is: one JSON object with a tool's name and its arguments, bare, fenced or in tags."""
     found = re.fullmatch(r"(?:```\w*|<tool_call>)?\s*(\{.*\})\s*(?:```|</tool_call>)?", text.strip(), re.S)
@@ -497,11 +537,6 @@ def text_call(text: str, names: Collection[str]) -> list[dict]:
         if set(call) == {"name", "arguments"} and call["name"] in names and isinstance(call["arguments"], dict):
             return [{"id": "", "name": call["name"], "arguments": json.dumps(call["arguments"]), "extra": {}}]
     return []
-
-
-def given(kind: type, value: Any) -> Any:
-    """The value if it is of this kind, else an empty one."""
-    return value if isinstance(value, kind) else kind()
 
 
 def place(entry: Any) -> tuple:
@@ -557,7 +592,8 @@ class Draft:
         index, id, name = fragment.get("index"), given(str, fragment.get("id")), given(str, function.get("name"))
         unnumbered = self.calls[-1] if self.calls and not name else None
         call = unnumbered if index is None else self.slots.get(str(index))
-        if not call or (name and id and call["id"] not in ("", id)):
+        ended = call and not id and not call["id"] and is_object(call["arguments"])  # the next one has no id either
+        if not call or (name and (ended or (id and call["id"] not in ("", id)))):
             call = self.slots[str(index)] = {"id": "", "name": "", "arguments": "", "extra": {}}
             self.calls.append(call)
         call["id"], call["name"] = call["id"] or id, call["name"] or name
@@ -582,18 +618,22 @@ class Draft:
 
     def reply(self) -> tuple[dict, dict]:
         """The message as it stands in the history, valid whatever came, and what is wrong with which of its calls."""
-        calls, faults = {}, {}
+        calls, faults, mended = {}, {}, bool(self.begun)
         for call in self.calls:
             id = call["id"] if call["id"] and call["id"] not in calls else secrets.token_hex(5)[:9]
             name = re.sub(r"[^a-zA-Z0-9_-]", "_", call["name"].partition("<|")[0])[:64] or "unnamed"
             arguments, fault = parse_arguments(call["arguments"])
             function = {"name": name, "arguments": arguments}
             calls[id] = call["extra"] | {"id": id, "type": "function", "function": function}
-            if fault:
+            mended = mended or (id, name) != (call["id"], call["name"]) or not is_object(call["arguments"])
+            if fault or (self.finish == "length" and not call["arguments"].strip()):
                 cut = "cut off at the output limit, not run; write it in smaller pieces"
                 faults[id] = cut if self.finish == "length" else fault
-        as_it_came = self.finish in ("stop", "tool_calls") and not faults and not self.begun
-        extra = {k: v for k, v in self.extra.items() if v is not None and (as_it_came or k != "output")}
+        mended = mended or self.finish not in (
+            "stop",
+            "tool_calls",
+        )  # then the items of the Responses API do not fit it
+        extra = {k: v for k, v in self.extra.items() if v is not None and not (mended and k == "output")}
         message = {"role": "assistant", "content": self.text, **extra}
         if calls:
             message["tool_calls"] = [*calls.values()]
@@ -641,15 +681,19 @@ def as_chunk(event: dict) -> dict:
     delta, finish = {}, None
     if kind in ("response.output_text.delta", "response.refusal.delta"):
         delta = {"content": event.get("delta")}
-    elif kind == "response.output_item.done":
-        call = {"index": event.get("output_index"), "id": item.get("call_id"), "function": item}
-        delta = {"output": [item]} | ({"tool_calls": [call]} if item.get("type") == "function_call" else {})
+    elif kind in ("response.output_item.added", "response.output_item.done"):
+        done = kind.endswith("done")
+        function = {"name": item.get("name"), "arguments": item.get("arguments") if done else ""}
+        call = {"index": event.get("output_index"), "id": item.get("call_id"), "function": function}
+        delta = {"tool_calls": [call]} if item.get("type") == "function_call" else {}
+        delta |= {"output": [item]} if done else {}
     elif kind in ("response.completed", "response.incomplete"):
         why = given(dict, response.get("incomplete_details")).get("reason")
         finish = why if why == "content_filter" else "length" if kind == "response.incomplete" else "stop"
     elif kind == "response.failed":
         return {"error": response.get("error") or response}
-    return {"choices": [{"delta": delta, "finish_reason": finish}], "usage": response.get("usage")}
+    alive = kind.endswith(".delta")  # also when it is reasoning, which is not shown
+    return {"choices": [{"delta": delta, "finish_reason": finish}], "usage": response.get("usage"), "alive": alive}
 
 
 def parsed(data: bytes, failed: bool) -> dict | None:
@@ -663,6 +707,13 @@ def parsed(data: bytes, failed: bool) -> dict | None:
     if chunk.get("error") or failed or "error" in (chunk.get("object"), chunk.get("type")):
         raise trouble(0, chunk.get("error") or chunk, {})
     return chunk
+
+
+def has_content(chunk: dict) -> bool:
+    """Whether a chunk brings the reply forward: text, a part of a call, reasoning; not a role or a sign of life."""
+    choice = given(dict, next(iter(given(list, chunk.get("choices"))), None))
+    delta = given(dict, choice.get("delta") or choice.get("message"))
+    return bool(chunk.get("alive") or any(value for key, value in delta.items() if key != "role"))
 
 
 def windows(data: Any, model: str) -> Iterator[int]:
@@ -699,6 +750,7 @@ class Model:
         """The SDK's client, imported when the first request is made."""
         import openai
 
+        gc.enable()
         url = self.config.base_url
         direct = openai.DefaultHttpx2Client(trust_env=False) if is_local(url) else None  # loopback needs no proxy
         wait = openai.Timeout(max(self.stalls), connect=10)
@@ -722,7 +774,10 @@ class Model:
             except Trouble as found:
                 if len(self.config.api_key) > 7:  # a shorter one is no secret
                     found.args = (str(found).replace(self.config.api_key, "[key]"),)
-                if lesson := self._lesson(found, body):
+                lesson = self._lesson(found, body)
+                if draft.text != said and (lesson or found.status == "compact"):
+                    yield Retrying(str(found), 0.0)  # what was shown of it is withdrawn
+                if lesson:
                     yield lesson
                     continue
                 attempt += 1
@@ -743,12 +798,17 @@ class Model:
 
     def _stream(self, draft: Draft, body: dict, tools: list[dict], check: Callable[[], None]) -> Iterator[Event]:
         """Sends the request once; fills the draft and yields its text."""
-        for chunk in self._chunks(body, check):
-            draft.whole = draft.whole or chunk is DONE
-            if text := draft.add(chunk):
-                yield TextArrived(clean(text))
-        if self.config.text_calls and not draft.calls:
-            draft.calls = text_call(draft.text, [tool["function"]["name"] for tool in tools])
+        try:
+            for chunk in self._chunks(body, check):
+                draft.whole = draft.whole or chunk is DONE
+                if text := draft.add(chunk):
+                    yield TextArrived(clean(text))
+        except Trouble as found:
+            if found.status != "wait" or not draft.finish:  # what goes wrong after the end does not matter
+                raise
+        names = [tool["function"]["name"] for tool in tools]
+        if self.config.text_calls and not draft.calls and (call := text_call(draft.text, names)):
+            draft.calls, draft.pieces = call, []
         if not self.asked:
             self.asked = True
             threading.Thread(target=self._ask_window, daemon=True).start()
@@ -775,15 +835,15 @@ class Model:
 
     def _lesson(self, found: Trouble, body: dict) -> Event | None:
         """What an error teaches about this server, so that the request can go out again at once."""
-        if found.status != "refused":
-            return None
         if "messages" in body and self.config.api == "auto" and "/v1/responses" in found.body:
             return self._learn("api", "responses")
         messages = given(list, body.get("messages"))
         calls = [call for message in messages for call in message.get("tool_calls", [])]
-        names = {name for part in [body, *messages, *calls] for name in part} - REQUIRED
-        named = next((name for name in names if re.search(rf"\b{name}\b", found.body)), None)
-        return self._learn("refused", named) if named else None
+        for name in {name for part in [body, *messages, *calls] for name in part} - REQUIRED:
+            quote = r"\b" if "_" in name else "['\"`]"  # a name that is also a word has to stand in quotes
+            if re.search(f"{quote}{re.escape(name)}{quote}", found.body):
+                return self._learn("refused", name)
+        return None
 
     def _body(self, messages: list[dict], tools: list[dict]) -> dict:
         """The request as this server takes it."""
@@ -791,7 +851,7 @@ class Model:
         limit = next((name for name in ("max_completion_tokens", "max_tokens") if name not in refused), "")
         options = {"stream_options": {"include_usage": True}, "reasoning_effort": config.reasoning_effort}
         options |= {"tools": tools, limit: config.max_output}
-        api = self.learned.get("api", [config.api])[-1]
+        api = self.learned.get("api", ["chat"])[-1] if config.api == "auto" else config.api
         unwanted = {*refused, *(["output"] if api != "responses" else [])}
         messages = [without(unwanted, message) for message in messages]
         body = {"model": config.model, "messages": messages, "stream": True}
@@ -810,14 +870,16 @@ class Model:
                 yield DONE
                 return
             if key == b"data" and value:
-                data, limit, since, other = data + value, between, time.monotonic(), None
+                data, other = data + value, None
                 if (chunk := parsed(data, failed=named == b"error")) is not None:  # else the next line may complete it
                     data = b""
+                    if has_content(chunk):
+                        limit, since = between, time.monotonic()
                     yield chunk
-            elif time.monotonic() - since > limit:
-                raise Trouble("wait", f"nothing arrived for {limit:g} seconds")
             elif line == b"" and data:
                 break
+            if time.monotonic() - since > limit:
+                raise Trouble("wait", f"nothing arrived for {limit:g} seconds")
             if line is not None:
                 named = value if key == b"event" else named if line else b""
             if other is not None and key not in (b"event", b"id", b"retry", b"data", b""):
@@ -850,8 +912,8 @@ class Model:
                 if not isinstance(item, bytes):
                     response, self.reached = item, True
                     continue
-                ended = ended or b"[DONE]" in item
                 *lines, rest = re.split(rb"\r\n|\n|\r(?=[^\n])", rest + item)
+                ended = ended or b"data: [DONE]" in lines or b"data:[DONE]" in lines
                 if len(rest) > MAX_LINE:
                     raise Trouble("wait", "the server sent a line without an end")
                 yield from lines
@@ -866,6 +928,8 @@ class Model:
             api = self.client.responses if "input" in body else self.client.chat.completions
             required = {"input": ""} if "input" in body else {"messages": []}
             create = api.with_streaming_response.create
+            if gone.is_set():  # while openai was imported
+                return
             with create(model=self.config.model, stream=True, extra_body=body, **required) as response:
                 put(response.http_response)
                 for chunk in response.iter_bytes():
@@ -1112,12 +1176,8 @@ class Agent:
 # ------------------------------------------------------------------------------------------------------- 7 Terminal
 
 
-def printable(text: str) -> str:
-    """The text without the control characters that could move a terminal's cursor, or worse."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", text)
-
-
 def spent(usage: dict) -> str:
+    """Tokens and dollars in words."""
     n = Counter(usage)
     dollars = f", ${n['cost']:.4f}" if n["cost"] else ""
     return f"{n['prompt_tokens']:,} tokens in ({n['cached_tokens']:,} cached), {n['completion_tokens']:,} out{dollars}"
@@ -1136,33 +1196,32 @@ class Terminal:
             case ModelReplied() if not self.talking and "tool_calls" in happened.message:
                 self.line(happened.message["content"])
             case ToolCalled():
-                self.line("* " + happened.saying)
+                self.line(f"* {happened.saying}")
             case ToolReturned():
-                lines = [line[:200] for line in happened.text.strip().splitlines()]
+                lines = ["  " + line[:200] for line in happened.text.strip().splitlines()]
                 if len(lines) > 5:
-                    lines[2:-2] = [f"... {plural(len(lines) - 4, 'line')} ..."]
-                self.line("\n".join("  " + line for line in lines))
+                    lines[2:-2] = [f"  ... {plural(len(lines) - 4, 'line')} ..."]
+                self.line("\n".join(lines))
             case Retrying():
                 self.line(f"! {happened.reason}\n! withdrawn, and asked for again in {happened.seconds:.1f} s")
             case Noticed():
-                self.line("! " + happened.text)
-            case Result():
-                answered = happened.status in ("done", "needs_input")
-                self.line("" if answered else f"! {happened.status}: {happened.text}")
-                self.line(
-                    f"[{plural(happened.steps, 'step')}, {spent(happened.usage)}; session: {spent(happened.total)}]"
-                )
+                self.line(f"! {happened.text}")
+            case Result(status=status, text=text, usage=usage, total=total):
+                answered = status in ("done", "needs_input")
+                self.line("" if answered else f"! {status}: {text}")
+                self.line(f"[{plural(happened.steps, 'step')}, {spent(usage)}; session: {spent(total)}]")
                 if answered and not self.talking:
-                    print(printable(happened.text), file=self.out, flush=True)
+                    self.line(text, self.out)
 
-    def line(self, text: str):
+    def line(self, text: str, stream=None):
         if text.strip():
-            self.write("\n" * (not self.fresh) + text + "\n")
+            self.write("\n" * (not self.fresh) + f"{text}\n", stream)
 
-    def write(self, text: str):
-        text = printable(text)
-        self.fresh = text.endswith("\n") if text else self.fresh
-        print(text, end="", file=self.log, flush=True)
+    def write(self, text: str, stream=None):
+        """Writes text, but not the control characters that could move a terminal's cursor, or worse."""
+        if text := re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", text):
+            print(text, end="", file=stream or self.log, flush=True)
+            self.fresh = text.endswith("\n")
 
 
 # ----------------------------------------------------------------------------------------------------- 8 JSON lines
@@ -1176,191 +1235,180 @@ def show_json(happened: Event):
 
 LOCAL = {"Ollama": 11434, "llama.cpp": 8080, "LM Studio": 1234, "vLLM": 8000}  # server -> its port on this machine
 DEMO = Path(__file__).with_name("tests") / "sessions" / "hello.jsonl"
-NO_MODEL = f"""tinyagent: no model: OPENAI_API_KEY is not set, and no server answers on this machine. To go on,
+NO_MODEL = f"""no model: OPENAI_API_KEY is not set, and no server answers on this machine. To go on,
   set a key:              export OPENAI_API_KEY=...
   or start a server here: {", ".join(LOCAL)}
   or name one elsewhere:  --base_url URL --model NAME
   or watch a recording:   python {sys.argv[0]} --replay {DEMO}"""
 
 
-def command_line() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser("tinyagent.py", fromfile_prefix_chars="@", allow_abbrev=False)
-    parser.print_usage = lambda file: None  # so that an error is one line
-    add = parser.add_argument
-    add("task", nargs="?", metavar="TASK", help="do this and exit; without it: a conversation on standard input")
-    for f in (f for f in fields(Config) if f.metadata):
-        kind = (
-            {"action": "store_true"}
-            if f.default is False
-            else {"type": str if f.default is None else type(f.default), "metavar": "VALUE"}
-        )
-        add(f"--{f.name}", default=f.default, help=f.metadata["help"], **kind)
-    add("--resume", nargs="?", const="", metavar="ID", help="go on with this session, or the directory's newest")
-    add("--replay", metavar="FILE", help="take the replies from a recorded session, run the tools for real")
-    add("--json", action="store_true", help="print events as JSON lines, last the result")
-    return parser
-
-
-def first_model(base_url: str) -> str:
-    """The first model that a server on this machine offers at once; "" if what listens there is no such server."""
-    from urllib.request import ProxyHandler, build_opener
-
-    with suppress(Exception), build_opener(ProxyHandler({})).open(f"{base_url}/models", timeout=0.12) as answer:
-        return str(json.load(answer)["data"][0]["id"])
-    return ""
-
-
 def find_model(config: Config) -> Config:
-    """The choice with endpoint, model and key; without a model when there is nothing to talk to."""
+    """The choice with endpoint, model and key, or with the demo. ValueError when there is nothing to talk to."""
     key, model = os.environ.get("OPENAI_API_KEY", "").strip(), config.model or os.environ.get("OPENAI_MODEL", "")
     url = (config.base_url or os.environ.get("OPENAI_BASE_URL", "")).strip().rstrip("/")
     if url and not url.startswith(("http://", "https://")):
-        raise ValueError(f"{url} is no URL: it must begin with http:// or https://")
+        raise ValueError(f"{url!r} is no URL: it must begin with http:// or https://")
     if key and not url:
         url = "https://api.openai.com/v1"
-    for local in [url] if url else [f"http://127.0.0.1:{port}/v1" for port in LOCAL.values()]:
-        if is_local(local) and (found := first_model(local)):
-            url, model = local, model or found
+    asked = [] if url and model else [url] if url else [f"http://127.0.0.1:{port}/v1" for port in LOCAL.values()]
+    for local in filter(is_local, asked):
+        with suppress(Exception), build_opener(ProxyHandler({})).open(f"{local}/models", timeout=0.12) as answer:
+            first = str(json.load(answer)["data"][0]["id"])
+            url, model = local, model or first
             break
-    return replace(config, base_url=url, model=(model or "gpt-6.2-sol") if url else "", api_key=key)
+    if url:
+        return replace(config, base_url=url, model=model or "gpt-6.2-sol", api_key=key)
+    if config.task or config.json or not sys.stdin.isatty() or not DEMO.exists():
+        raise ValueError(NO_MODEL)
+    print(NO_MODEL, file=sys.stderr)
+    input("Press Enter to watch the recording: ")
+    return replace(config, replay=str(DEMO))
 
 
-def find_session(start_dir: str | None, resume: str | None) -> tuple[Path, Session]:
+def find_session(start: str | None, resume: str | None) -> tuple[Path, Session]:
     """The directory to work in, and its session: a new one, or the one to go on with. ValueError if there is none."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "tinyagent"
-    home = Path(os.environ.get("TINYAGENT_HOME") or home)
-    if start_dir is None and resume is None:
-        start_dir = Path(tempfile.gettempdir()) / time.strftime("agent_%Y%m%d_%H%M%S")
-        start_dir.mkdir(exist_ok=True)
-    directory = Path("." if start_dir is None else start_dir or "(no name)").resolve()
-    folder = home / f"{directory.name}-{hashlib.sha256(os.fsencode(directory)).hexdigest()[:12]}" / "sessions"
-    session = Session(folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}.jsonl")
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    home = Path(os.environ.get("TINYAGENT_HOME") or Path(state, "tinyagent"))
+    if start is None and resume is None:
+        start = os.path.join(tempfile.gettempdir(), time.strftime("agent_%Y%m%d_%H%M%S"))
+        os.makedirs(start, exist_ok=True)
+    here = Path(start or ".").resolve()
+    folder = home / f"{here.name}-{hashlib.sha256(os.fsencode(here)).hexdigest()[:12]}" / "sessions"
+    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}.jsonl"
     if resume is not None:
-        paths = [p for p in home.glob("*/sessions/*.jsonl") if resume in ("" if p.parent == folder else None, p.stem)]
+        paths = [p for p in home.glob("*/sessions/*.jsonl") if p.stem == resume or (p.parent == folder and not resume)]
         if not paths:
-            raise ValueError(f"no session {resume} of {directory} in {home}".replace("  ", " "))
-        session = Session(max(paths, key=lambda path: path.stat().st_mtime))
-        directory = directory if start_dir else Path(session.directory)
-    if not directory.is_dir():
-        raise ValueError(f"{directory} is not a directory")
-    return directory, session
+            raise ValueError(f"no session {resume or 'of ' + str(here)} in {home}")
+        path = max(paths, key=os.path.getmtime)
+    session = Session(path)
+    directory = session.directory if start is None else start
+    if not os.path.isdir(directory):
+        raise ValueError(f"{directory!r} is not a directory")
+    return Path(directory).resolve(), session
 
 
 def play(agent: Agent, text: str, show: Callable[[Event], None]) -> Event:
     """Shows a turn; gives back its Result."""
-    with closing(agent.turn(text)) as events:
-        for happened in events:
+    with closing(agent.turn(text)) as turn:
+        for happened in turn:
             show(happened)
     return happened
 
 
 def converse(agent: Agent, show: Callable[[Event], None]) -> int:
     """A turn for each line of standard input; gives back the exit code."""
-    typing, text = sys.stdin.isatty(), OPENING_MESSAGE  # what an empty first line says
-    if typing:
+    prompt, otherwise = "> " if sys.stdin.isatty() else "", OPENING_MESSAGE  # what an empty first line says
+    code = 0
+    if prompt:
         import readline  # noqa: F401 (line editing for input)
 
         threading.Thread(target=__import__, args=("openai",), daemon=True).start()  # while the user reads and types
     with suppress(EOFError):
         while not agent.leaving:
-            if said := input("> " if typing else "").strip() or text:
-                result, text = play(agent, said, show), ""
-                if not typing and result.status in ("refused", "unavailable", "error"):
+            if said := input(prompt).strip() or otherwise:
+                result, otherwise = play(agent, said, show), ""
+                code = result.exit_code if agent.config.json else 0
+                if not prompt and result.status in ("refused", "unavailable", "error"):
                     return result.exit_code  # nobody is there to mend it
-    return EXIT_CODES["interrupted"] if agent.leaving else 0
+    return EXIT_CODES["interrupted"] if agent.leaving else code
+
+
+def recorded(replies: Iterator[ModelReplied], *_) -> Iterator[Event]:
+    """Stands in for a model: yields the text of the next of these replies, gives back the reply."""
+    if not (reply := next(replies, None)):
+        raise Trouble("interrupted", "the recording ends here")
+    yield TextArrived(reply.message["content"])
+    return reply
+
+
+def results(events: list[Event], directory: str) -> list[str]:
+    """What the tools returned, with times and the name of the directory made equal."""
+    texts = [event.text.replace(directory, "DIRECTORY") for event in events if isinstance(event, ToolReturned)]
+    return [re.sub(r"\d+(\.\d+)? ?m?s\b|\d+:\d\d(:\d\d)?", "TIME", text) for text in texts]
 
 
 def replay(facts: list[Event], agent: Agent, show: Callable[[Event], None]) -> int:
     """Plays a recorded session again, its replies and our tools: 0 when the results are the same, else 1."""
-    replies, results = iter([fact for fact in facts if isinstance(fact, ModelReplied)]), []
-
-    def recorded(*_):
-        if not (reply := next(replies, None)):
-            raise Trouble("interrupted", "the recording ends here")
-        yield TextArrived(reply.message["content"])
-        return reply
-
-    def watch(happened):
-        show(happened)
-        results.extend([happened.text] if isinstance(happened, ToolReturned) else [])
-
-    def comparable(text, directory):  # times and temporary paths aside
-        return re.sub(r"\d+(\.\d+)? ?m?s\b|\d+:\d\d(:\d\d)?", "TIME", text.replace(str(directory), "DIRECTORY"))
-
-    agent.chat = recorded
-    for said in [fact.text for fact in facts if isinstance(fact, UserSaid)]:
-        play(agent, said, watch)
-    before = [comparable(fact.text, facts[0].directory) for fact in facts if isinstance(fact, ToolReturned)]
-    now = [comparable(text, agent.workspace.directory) for text in results]
-    differing = [pair for pair in zip_longest(before, now, fillvalue="(none)") if pair[0] != pair[1]]
-    for then, text in differing:
+    agent.chat = partial(recorded, iter([fact for fact in facts if isinstance(fact, ModelReplied)]))
+    events = []
+    for said in [fact for fact in facts if isinstance(fact, UserSaid)]:
+        play(agent, said.text, lambda happened: (show(happened), events.append(happened)))
+        if agent.leaving:
+            return EXIT_CODES["interrupted"]
+    before, now = results(facts, facts[0].directory), results(events, str(agent.workspace.directory))
+    pairs = [pair for pair in zip_longest(before, now, fillvalue="(none)") if pair[0] != pair[1]]
+    for then, text in pairs:
         show(Noticed(f"a result is not as recorded. Recorded:\n{then}\nNow:\n{text}"))
-    show(Noticed(f"{plural(len(now), 'tool result')}, {len(differing)} not as recorded"))
-    return int(bool(differing))
+    told, code = f"{plural(len(now), 'tool result')}, {len(pairs)} not as recorded", int(bool(pairs))
+    last = Result("error" if pairs else "done", code, told, 0, {}, agent.session.id, {})
+    show(last if agent.config.json else Noticed(told))
+    return code
 
 
-def listen_for_signals(agent: Agent):
+def stop(agent: Agent, number: int, _frame):
     """The first Ctrl-C, SIGTERM or SIGHUP ends the turn; the next, or one outside a turn, ends the program."""
-
-    def stop(number, frame):
-        agent.leaving = agent.leaving or number != signal.SIGINT
-        if not agent.busy or agent.stopped.is_set():
-            raise KeyboardInterrupt
-        agent.stopped.set()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, stop)
+    agent.leaving = agent.leaving or number != signal.SIGINT
+    if not agent.busy or agent.stopped.is_set():
+        raise KeyboardInterrupt
+    agent.stopped.set()
 
 
-def run(options: argparse.Namespace) -> int:
+def run(config: Config) -> int:
     """Runs a replay, a task or a conversation; gives back the exit code. OSError or ValueError if it cannot begin."""
-    config = Config(**{f.name: getattr(options, f.name) for f in fields(Config) if f.metadata})
-    config = replace(config, model="recorded") if options.replay else find_model(config)
-    if not config.model:
-        print(NO_MODEL, file=sys.stderr)
-        if options.task or options.json or not sys.stdin.isatty() or not DEMO.exists():
-            return 2
-        input("Press Enter to watch the recording: ")
-        options.replay = str(DEMO)
-    facts = read_journal(Path(options.replay)) if options.replay else []
-    directory, session = find_session(config.start_dir, options.resume)
-    if facts and (start := Path(options.replay).with_suffix("")).is_dir():
+    if config.task is not None and not config.task.strip():
+        raise ValueError("TASK is empty")
+    if config.stall_seconds.count(",") != 1 or (config.price and config.price.count(",") != 2):
+        raise ValueError("--stall_seconds takes two numbers with a comma between them, and --price three")
+    if not find_spec("openai"):
+        raise ValueError("the package openai is missing: python -m pip install -r requirements.txt")
+    config = config if config.replay else find_model(config)
+    if config.replay:
+        config = replace(config, model="recorded", context=10**9)
+    facts = read_journal(Path(config.replay)) if config.replay else []
+    directory, session = find_session(config.start_dir, config.resume)
+    if facts and (start := Path(config.replay).with_suffix("")).is_dir():
         shutil.copytree(start, directory, dirs_exist_ok=True)  # what was there when it was recorded
     agent = Agent(config, directory, session, Model(config, session.learned).chat)
-    listen_for_signals(agent)
-    out, log = (stream or open(os.devnull, "w") for stream in (sys.stdout, sys.stderr))  # noqa: SIM115 (may be closed)
-    terminal = Terminal(out, log if options.task else out)
-    show = show_json if options.json else terminal.show
-    say = (lambda text: None) if options.json else terminal.line
-    say(f"tinyagent in {directory}, model {config.model} {config.base_url}".rstrip())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, partial(stop, agent))
+    terminal = Terminal(sys.stdout, sys.stderr if config.task else sys.stdout)
+    show = show_json if config.json else terminal.show
+    if not config.json:
+        terminal.line(f"tinyagent in {directory}, model {config.model} {config.base_url}".rstrip())
     try:
         if facts:
             return replay(facts, agent, show)
-        return play(agent, options.task, show).exit_code if options.task else converse(agent, show)
+        return play(agent, config.task, show).exit_code if config.task else converse(agent, show)
     finally:
-        if session.path.exists():
-            say(f"Go on with: python {sys.argv[0]} --resume {session.id}")
+        if session.path.exists() and not config.json:
+            terminal.line(f"Go on with: python {sys.argv[0]} --resume {session.id}")
+
+
+def underscored(argument: str) -> str:
+    """The argument with the hyphens in the name of an option made underscores."""
+    return re.sub(r"^--[^=]+", lambda name: "--" + name[0][2:].replace("-", "_"), argument)
 
 
 def main() -> int:
-    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (it may be closed)
-    for stream in filter(None, (sys.stdin, sys.stdout, sys.stderr)):
+    """Does what the command line says; gives back the exit code."""
+    gc.disable()  # while openai is imported, which makes it a tenth faster; `Model.client` switches it on again
+    for name in ("stdin", "stdout", "stderr"):
+        stream = getattr(sys, name) or open(os.devnull, "r+")  # noqa: SIM115 (it may be closed)
         stream.reconfigure(errors="replace")
-    parser = command_line()
-    arguments = [re.sub(r"^--[^=]+", lambda m: "--" + m[0][2:].replace("-", "_"), a) for a in sys.argv[1:]]
-    options = parser.parse_args(arguments)
-    if options.task is not None and not options.task.strip():
-        parser.error("TASK is empty")
-    if not find_spec("openai"):
-        parser.error("the package openai is missing: python -m pip install -r requirements.txt")
+        setattr(sys, name, stream)
+    parser = argparse.ArgumentParser("tinyagent.py", argparse.SUPPRESS, fromfile_prefix_chars="@", allow_abbrev=False)
+    parser.description = __doc__  # instead of the usage, so that an error is one line
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.convert_arg_line_to_args = lambda line: [underscored(line)] if line else []
+    for f in (f for f in fields(Config) if f.metadata):
+        parser.add_argument(f.name if f.name == "task" else f"--{f.name}", **f.metadata)
     try:
-        return run(options)
-    except (KeyboardInterrupt, BrokenPipeError):  # a broken pipe: whoever read our output has gone
-        with suppress(OSError, AttributeError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return run(Config(**vars(parser.parse_args([underscored(argument) for argument in sys.argv[1:]]))))
+    except (KeyboardInterrupt, EOFError, BrokenPipeError):  # the last: whoever read our output has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["interrupted"]
     except (OSError, ValueError) as error:
-        parser.error(" ".join(str(error).split()))
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

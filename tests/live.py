@@ -9,19 +9,22 @@ commands in new temporary directories.
 """
 
 import argparse
+import json
 import sys
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from urllib.request import ProxyHandler, build_opener
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripted import breaches
 
-from tinyagent import Agent, Config, Model, Session, first_model, spent
+from tinyagent import Agent, Config, Model, Session
 
 WRITE = "Create the file hello.txt with the text: hello. Then say in one sentence what you did."
+BARE = "Create the file hello.txt with the text: hello. Reply with nothing but the JSON of the call."
 COUNT = "Run the shell command: seq {} {}. Then tell me the last line of its output, and nothing else."
 
 
@@ -49,7 +52,7 @@ class Part:
         counts = [f"{number} {kind}" for kind, number in kinds.items() if kind.startswith(("tool", "comp", "text"))]
         took, window = time.monotonic() - began, f"window {self.agent.window:,}"
         print(f"  {' '.join(happened.text.split())[:160]!r}")
-        print(f"  {happened.status} in {took:.0f} s, {happened.steps} requests: {spent(happened.usage)}")
+        print(f"  {happened.status} in {took:.0f} s, {happened.steps} requests; {happened.usage}")
         print(f"  {', '.join([*counts, window])}; history: {faults or 'valid'}", flush=True)
 
     def show(self):
@@ -67,6 +70,11 @@ class Part:
         return messages
 
 
+def first_model(url: str) -> str:
+    with build_opener(ProxyHandler({})).open(f"{url}/models", timeout=5) as answer:
+        return json.load(answer)["data"][0]["id"]
+
+
 def main():
     parser = argparse.ArgumentParser(description="A short conversation with a real server.")
     parser.add_argument("--base_url", required=True)
@@ -78,21 +86,17 @@ def main():
     with tempfile.TemporaryDirectory() as root:
         writing = Part("tool: a call that writes a file", Path(root), **server)
         writing.say(WRITE)
-        print(
-            f"  in the directory: {[(p.name, p.read_text()[:40]) for p in writing.directory.iterdir() if p.is_file()]}"
-        )
+        writing.show()
         small = Part("small: a window of 4,000 tokens that fills", Path(root), context=4000, **server)
         for number in range(1, 4):
             small.say(COUNT.format(number * 1000, number * 1000 + 200))
         long = Part("long: a result that is longer than the server's window", Path(root), text_calls=True, **server)
         long.say(COUNT.format(1, 4000))
         server = {"base_url": text_url, "model": options.model or first_model(text_url)}
-        Part("text: calls as text, not asked for", Path(root), **server).say(WRITE)
+        Part("text: calls as text, not asked for", Path(root), **server).say(BARE)
         writing = Part("asked: calls as text, with --text_calls", Path(root), text_calls=True, **server)
-        writing.say(WRITE)
-        print(
-            f"  in the directory: {[(p.name, p.read_text()[:40]) for p in writing.directory.iterdir() if p.is_file()]}"
-        )
+        writing.say(BARE)
+        writing.show()
 
 
 if __name__ == "__main__":

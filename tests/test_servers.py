@@ -254,7 +254,6 @@ WAITS = {  # headers -> from how many to how many seconds are waited
     "a date in the past": ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}, (0, 2)),
     "a date of no zone": ({"Retry-After": "Wed, 21 Oct 2015 07:28:00 -0000"}, (0, 2)),
     "a date of no year": ({"Retry-After": "Mon, 01 Jan 99999 00:00:00 GMT"}, (0, 120)),
-    "in a minute": ({"Retry-After": formatdate(time.time() + 100, usegmt=True)}, (40, 100)),
     "twice": ({"Retry-After": ["1", "1"]}, (0, 2)),
     "milliseconds": ({"retry-after-ms": "1500"}, (1.5, 1.5)),
     "milliseconds of Azure": ({"x-ms-retry-after-ms": "700"}, (0.7, 0.7)),
@@ -268,6 +267,12 @@ def test_the_wait_that_the_headers_ask_for(headers, bounds):
     with Server(error(503, "", headers)) as server:
         waiting = next(Model(Config(base_url=server.url, model="scripted")).chat(REQUEST, lambda: None))
     assert bounds[0] <= waiting.seconds <= bounds[1]
+
+
+def test_the_wait_until_a_date():
+    with Server(error(503, "", {"Retry-After": formatdate(time.time() + 60, usegmt=True)})) as server:
+        waiting = next(Model(Config(base_url=server.url, model="scripted")).chat(REQUEST, lambda: None))
+    assert 50 < waiting.seconds <= 60
 
 
 RETRY_INFO = {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "45.837906927s"}
@@ -495,7 +500,7 @@ def test_the_window_that_the_server_tells(agent, pages, window):
         assert told.window == window
         assert [(fact["what"], fact["value"]) for fact in facts(told, "learned")] == [("context", window)]
         resumed = agent(server)
-        assert resumed.window == window and resumed.result_limit < 24_000
+        assert resumed.window == window and resumed.workspace.limit < 24_000
         assert agent(server, context=3000).window == 3000 and agent(server, context=99_000).window == window
 
 
@@ -683,14 +688,6 @@ def test_a_full_context_is_known_without_words(reply):
         assert chat(server)[1].status == "compact"
 
 
-WAITED = [
-    "Rate limit reached for model `m` on tokens per minute (TPM): Limit 6000, Used 5034, Requested 1443. Please "
-    "try again "
-    "in 4.77s.",
-    "ThrottlingException: Too many tokens, please wait before trying again.",
-    "Too many tokens, please wait",
-    "Too many requests: reduce the length of your bursts",
-]
 REFUSED = [
     (402, "This request requires more credits, or fewer max_tokens. The prompt is too long for your credits."),
     (400, "Invalid 'user': string too long. Expected a string with maximum length 64, but got one of 80."),
@@ -698,15 +695,6 @@ REFUSED = [
     (400, "messages: at least one message is required"),
     (400, "context is not a known parameter"),
 ]
-
-
-@pytest.mark.parametrize("text", WAITED, ids=lambda text: text[:30])
-def test_a_rate_limit_is_waited_for(text):
-    with Server(error(429, {"error": {"message": text}}), stream({"error": {"message": text, "code": 429}})) as server:
-        for _ in range(2):
-            asking = Model(Config(base_url=server.url, model="scripted")).chat(REQUEST, lambda: None)
-            assert isinstance(next(asking), Retrying)
-            asking.close()
 
 
 @pytest.mark.parametrize(("status", "text"), REFUSED, ids=lambda value: str(value)[:30])
