@@ -1179,8 +1179,9 @@ class Agent:
 def spent(usage: dict) -> str:
     """Tokens and dollars in words."""
     n = Counter(usage)
-    dollars = f", ${n['cost']:.4f}" if n["cost"] else ""
-    return f"{n['prompt_tokens']:,} tokens in ({n['cached_tokens']:,} cached), {n['completion_tokens']:,} out{dollars}"
+    told = f"{n['prompt_tokens']:,} tokens in ({n['cached_tokens']:,} cached), {n['completion_tokens']:,} out"
+    told += f" ({n['reasoning_tokens']:,} reasoning)" if n["reasoning_tokens"] else ""
+    return told + (f", ${n['cost']:.4f}" if n["cost"] else "")
 
 
 class Terminal:

@@ -68,3 +68,26 @@ def start():
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def agent(workspace, home):
+    """Makes an agent in this process; the next one goes on with the session of the one before."""
+    from tinyagent import Agent, Config, Model, Session
+
+    def make(server, **more):
+        config = Config(base_url=server.url, model="scripted", **more)
+        session = Session(home / "work" / "sessions" / "test.jsonl")
+        return Agent(config, workspace, session, Model(config, session.learned).chat)
+
+    return make
+
+
+def turn(agent, text="go"):
+    """The events of a turn."""
+    return list(agent.turn(text))
+
+
+def result(agent, text="go"):
+    """The last event of a turn."""
+    return turn(agent, text)[-1]

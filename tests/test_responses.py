@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from conftest import result, turn
 from scripted import (
     CHAT,
     CUT,
@@ -22,7 +23,7 @@ from scripted import (
 )
 from scripted import breaches as faults_of
 
-from tinyagent import Agent, Config, Learned, Model, Retrying, Session, TextArrived, Trouble, as_chunk, as_responses
+from tinyagent import Config, Learned, Model, Retrying, TextArrived, Trouble, as_chunk, as_responses
 
 NOT_HERE = error(400, {"error": {
     "message": "Function tools with reasoning_effort are not supported for gpt-6-sol in /v1/chat/completions. To use "
@@ -39,27 +40,6 @@ REQUEST = {"messages": [{"role": "system", "content": "You test."}, {"role": "us
 def chance(monkeypatch):
     """Chance has it that the waits are short."""
     monkeypatch.setattr("random.uniform", lambda low, high: 0.005)
-
-
-@pytest.fixture
-def agent(workspace, home):
-    """Makes an agent; the next one goes on with the session of the one before."""
-
-    def make(server, api="auto", **more):
-        config = Config(base_url=server.url, model="scripted", api=api, **more)
-        session = Session(home / "work" / "sessions" / "test.jsonl")
-        return Agent(config, workspace, session, Model(config, session.learned).chat)
-
-    return make
-
-
-def turn(agent, text="go"):
-    """The events of a turn."""
-    return list(agent.turn(text))
-
-
-def result(agent, text="go"):
-    return turn(agent, text)[-1]
 
 
 def of(kind, events):

@@ -6,9 +6,10 @@ import time
 from email.utils import formatdate
 
 import pytest
+from conftest import result, turn
 from scripted import HANG, JSON, RESET, Pause, Server, calls, chunk, error, event, happened, raw, response, say, stream
 
-from tinyagent import Agent, Config, Model, Noticed, Retrying, Session, TextArrived, Trouble, trouble
+from tinyagent import Config, Model, Noticed, Retrying, TextArrived, Trouble, trouble
 
 KEY = "sk-secret-0123456789"
 REQUEST = {"messages": [{"role": "system", "content": "You test."}, {"role": "user", "content": "hi"}]}
@@ -20,27 +21,6 @@ STOP, HALF = chunk({}, "stop"), chunk({"content": "half of it"})
 def chance(monkeypatch):
     """Chance has it that the waits are short."""
     monkeypatch.setattr("random.uniform", lambda low, high: 0.005)
-
-
-@pytest.fixture
-def agent(workspace, home):
-    """Makes an agent; the next one goes on with the session of the one before."""
-
-    def make(server, **more):
-        config = Config(base_url=server.url, model="scripted", **more)
-        session = Session(home / "work" / "sessions" / "test.jsonl")
-        return Agent(config, workspace, session, Model(config, session.learned).chat)
-
-    return make
-
-
-def turn(agent, text="go"):
-    """The events of a turn."""
-    return list(agent.turn(text))
-
-
-def result(agent, text="go"):
-    return turn(agent, text)[-1]
 
 
 def chat(server, request=REQUEST, model=None, **more):
