@@ -30,6 +30,7 @@ import secrets
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -372,8 +373,9 @@ class Workspace:
     def file(self, name: str) -> Path:
         """Where a file is, or can be made; ValueError for a device or a pipe, which could block for ever."""
         path = self.directory / os.path.expanduser(name)
-        if path.exists() and not path.is_file():
-            raise ValueError(f"{path} is not a regular file")
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(path.stat().st_mode):
+                raise ValueError(f"{path} is not a regular file")
         return path
 
     def read(self, name: str) -> bytes:
