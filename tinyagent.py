@@ -27,6 +27,7 @@ import queue
 import random
 import re
 import secrets
+import shlex
 import shutil
 import signal
 import socket
@@ -111,7 +112,10 @@ def option(default, takes: str, remark: str, kind: Callable | None = None, **how
 
 def numbers(text: str) -> str:
     """The text, when it is numbers with commas between them; else ValueError."""
-    return text and ",".join(str(float(part)) for part in text.split(","))
+    parts = [float(part) for part in text.split(",")] if text else []
+    if not all(map(math.isfinite, parts)):
+        raise ValueError(text)
+    return ",".join(map(str, parts))
 
 
 @dataclass(frozen=True)
@@ -303,7 +307,10 @@ class Workspace:
         environment = {k: v for k, v in os.environ.items() if not self.secret or v.strip() != self.secret} | QUIET
         options = {"cwd": self.directory, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
         shell, deadline = [shutil.which("bash") or "/bin/sh", "-c", command], time.monotonic() + timeout
-        self.output.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self.output.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError:  # the state cannot be written: commands run all the same
+            self.output = Path(tempfile.mkdtemp(prefix="tinyagent-"))
         path, process, stopped = self.output / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.txt", None, ""
         try:
             with open(path, "ab", opener=private) as out:  # no pipe: nothing that is left running can hold it open
@@ -984,6 +991,7 @@ class Agent:
         self.config, self.session, self.chat = config, session, chat
         self.workspace = Workspace(directory, session.path.parents[1] / "output", self.result_limit(1), config.api_key)
         self.stopped, self.busy, self.leaving, self.began = threading.Event(), False, False, 0.0
+        self.compacted = 0  # tokens that the last summary left
         self.sent, self.known, self.warned = 0, 0, False  # messages of the last request; its tokens with all else
         self.vocabulary, self.loading = None, False  # tiktoken's, when it is worth 85 MB of memory
 
@@ -1069,7 +1077,8 @@ class Agent:
 
     def ask(self) -> Iterator[Event]:
         """The model's reply to the history, which is made smaller where the context window needs it."""
-        measures, full = [self.compact, self.shorten, self.shorten], self.tokens() > self.window * 5 // 6
+        measures, tokens = [self.compact, self.shorten, self.shorten], self.tokens()
+        full = tokens > self.window * 5 // 6 and tokens > self.compacted * 5 // 4  # else the last summary did not help
         while True:
             try:
                 if full:
@@ -1084,6 +1093,8 @@ class Agent:
         read = 0 if "pieces" in reply.usage else reply.usage["prompt_tokens"]  # pieces: of a reply that was continued
         self.sent, self.known = sent, read or guess
         yield self.session.record(reply)
+        if self.config.max_cost > 0 and "cost" not in reply.usage and self.steps == 1:
+            yield Noticed("--max_cost cannot be kept: this server does not tell the cost, so give the --price, too")
         if 0 < 2 * read < guess and guess > 3_000:
             self.known = guess
             if not self.warned:
@@ -1134,6 +1145,7 @@ class Agent:
         self.sent, self.known = 0, 0
         summary = reply.message["content"].strip() or "(none was written)"
         yield self.session.record(Compacted(cut, summary, self.system()))
+        self.compacted = self.tokens()
 
     def shorten(self) -> Iterator[Event]:
         """Cuts the longest texts of the history to a quarter: what is left to do when no summary helps."""
@@ -1206,7 +1218,8 @@ class Terminal:
                     lines[2:-2] = [f"  ... {plural(len(lines) - 4, 'line')} ..."]
                 self.line("\n".join(lines))
             case Retrying():
-                self.line(f"! {happened.reason}\n! withdrawn, and asked for again in {happened.seconds:.1f} s")
+                again = f"trying again in {happened.seconds:.1f} s; what was shown of this reply is withdrawn"
+                self.line(f"! {happened.reason}\n! {again}")
             case Noticed():
                 self.line(f"! {happened.text}")
             case Result(status=status, text=text, usage=usage, total=total):
@@ -1261,11 +1274,13 @@ def find_model(config: Config) -> Config:
             break
     if url:
         return replace(config, base_url=url, model=model or "gpt-6.2-sol", api_key=key)
-    if config.task or config.json or not sys.stdin.isatty() or not DEMO.exists():
+    talking = sys.stdin.isatty() and not (config.task or config.json or config.resume is not None)
+    if not talking or not DEMO.exists():
         raise ValueError(NO_MODEL)
     print(NO_MODEL, file=sys.stderr)
-    input("Press Enter to watch the recording: ")
-    return replace(config, replay=str(DEMO))
+    if input("Press Enter to run the recording in a new temporary directory: ").strip():
+        raise ValueError("there is no model to say that to")
+    return replace(config, replay=str(DEMO), start_dir=None)
 
 
 def find_session(start: str | None, resume: str | None) -> tuple[Path, Session]:
@@ -1274,7 +1289,10 @@ def find_session(start: str | None, resume: str | None) -> tuple[Path, Session]:
     home = Path(os.environ.get("TINYAGENT_HOME") or Path(state, "tinyagent"))
     if start is None and resume is None:
         start = os.path.join(tempfile.gettempdir(), time.strftime("agent_%Y%m%d_%H%M%S"))
-        os.makedirs(start, exist_ok=True)
+        try:
+            os.mkdir(start, 0o700)
+        except FileExistsError:  # another agent's, or a stranger's
+            start = tempfile.mkdtemp(prefix=f"{os.path.basename(start)}_")
     here = Path(start or ".").resolve()
     folder = home / f"{here.name}-{hashlib.sha256(os.fsencode(here)).hexdigest()[:12]}" / "sessions"
     path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}.jsonl"
@@ -1370,6 +1388,8 @@ def run(config: Config) -> int:
     facts = read_journal(Path(config.replay)) if config.replay else []
     directory, session = find_session(config.start_dir, config.resume)
     if facts and (start := Path(config.replay).with_suffix("")).is_dir():
+        if any(directory.iterdir()):
+            raise ValueError(f"{directory} is not empty: the recording would overwrite what is there")
         shutil.copytree(start, directory, dirs_exist_ok=True)  # what was there when it was recorded
     agent = Agent(config, directory, session, Model(config, session.learned).chat)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -1382,9 +1402,18 @@ def run(config: Config) -> int:
         if facts:
             return replay(facts, agent, show)
         return play(agent, config.task, show).exit_code if config.task else converse(agent, show)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        print(f"tinyagent: the output cannot be written: {error}", file=sys.stderr)
+        return EXIT_CODES["error"]
     finally:
-        if session.path.exists() and not config.json:
-            terminal.line(f"Go on with: python {sys.argv[0]} --resume {session.id}")
+        if session.path.exists() and not config.json and not facts:
+            terminal.fresh = bool(config.task or not sys.stdin.isatty())  # else behind the prompt
+            server = (
+                [] if "api.openai.com" in config.base_url else ["--base_url", config.base_url, "--model", config.model]
+            )
+            terminal.line("Go on with: " + shlex.join([sys.executable, sys.argv[0], "--resume", session.id, *server]))
 
 
 def underscored(argument: str) -> str:

@@ -1,6 +1,7 @@
 """The command line as others see it: what goes to which stream, what is sent, and how it ends."""
 
 import json
+import os
 import re
 import signal
 import socket
@@ -9,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import command
+from conftest import ROOT, command
 from scripted import HANG, Server, calls, chunk, error, event, raw, say, tokens
 
 ECHO = ("run_shell_command", {"command": "echo from-the-shell"})
@@ -584,3 +585,52 @@ def read_until(stream, text):
         if text in line:
             break
     return read
+
+
+# -------------------------------------------------------------------------------------------------- nothing is lost
+
+HELLO = ROOT / "tests" / "sessions" / "hello.jsonl"
+
+
+def test_a_recording_overwrites_nothing(run, workspace):
+    (workspace / "spec.txt").write_text("mine")
+    done = run("--replay", HELLO, "--start_dir", workspace)
+    assert done.returncode == 2 and "not empty" in done.stderr
+    assert [(path.name, path.read_text()) for path in workspace.iterdir()] == [("spec.txt", "mine")]
+
+
+def test_each_new_temporary_directory_is_new(start, tmp_path):
+    with Server(*[say("ok")] * 4, prefix=False) as server:
+        started = [start("task", server=server, env={**os.environ, "TMPDIR": str(tmp_path)}) for _ in range(4)]
+        assert [process.wait(20) for process in started] == [0, 0, 0, 0]
+    made = [path for path in tmp_path.iterdir() if path.name.startswith("agent_")]
+    assert len(made) == 4 and all(path.stat().st_mode & 0o077 == 0 for path in made)
+
+
+def test_commands_run_where_the_state_cannot_be_written(run, workspace, tmp_path):
+    (tmp_path / "file").write_text("")
+    with Server(calls(ECHO), say("ok")) as server:
+        done = run("task", "--start_dir", workspace, server=server, env={"TINYAGENT_HOME": str(tmp_path / "file")})
+    assert done.returncode == 0 and "cannot be written" in done.stderr
+    assert server.requests[1].body["messages"][-1]["content"].startswith("exit code 0")
+
+
+def test_a_task_larger_than_the_window_is_not_summarised_at_every_step(run, workspace):
+    with Server(*[calls(ECHO)] * 3, *[say("ok")] * 9, prefix=False) as server:
+        done = run("word " * 20_000, "--start_dir", workspace, "--context", "8000", server=server)
+    assert done.returncode == 0 and done.stderr.count("summarising") <= 1
+    assert len(server.requests) <= 6
+
+
+def test_a_limit_in_dollars_that_cannot_be_kept_is_told(run, workspace):
+    with Server(say("ok")) as server:
+        done = run("task", "--start_dir", workspace, "--max_cost", "1", server=server)
+    assert done.returncode == 0 and "--price" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong", [("--price", "nan,1,1"), ("--price", "1,2"), ("--stall_seconds", "5"), ("--api", "x")]
+)
+def test_numbers_that_are_none_are_bad_usage(run, workspace, wrong):
+    done = run("task", "--start_dir", workspace, *wrong)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
