@@ -229,7 +229,7 @@ class Session:
         """Writes the fact down, then lets it take effect; gives it back."""
         line, self._torn = b"\n" * self._torn + fact.to_json().encode("utf-8", "backslashreplace") + b"\n", True
         try:
-            for folder in self.path.parents[2::-1]:
+            for folder in [] if self.path.exists() else self.path.parents[2::-1]:
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with open(self.path, "ab", opener=private) as journal:
                 journal.write(line)
@@ -265,11 +265,10 @@ class Session:
             case Shortened():
                 long = [m for m in self.messages if len(m["content"]) > fact.limit and m["content"] != self.said]
                 for message in long:
-                    half, left_out = (
-                        fact.limit // 2,
-                        f"\n[... cut: {len(message['content']):,} characters in all ...]\n",
+                    text, half = message["content"], fact.limit // 2
+                    message["content"] = (
+                        f"{text[:half]}\n[... cut: {len(text):,} characters in all ...]\n{text[-half:]}"
                     )
-                    message["content"] = message["content"][:half] + left_out + message["content"][-half:]
             case Result():
                 self.usage.update(fact.usage)
             case Noticed():
@@ -455,7 +454,7 @@ OVERFLOW = re.compile(  # the wordings of some forty servers
     r"|context (window|length|size|limit)[^.]{0,60}(exceed|too (long|large|small)|not enough)|reduce the length of"
     r"|exceeds?[^.]{0,60}context (window|length|size|limit)|(prompt|input) (is )?too long|token count.{0,40}exceed"
     r"|exceeded model token limit|exceeds the maximum (number of tokens|size)|total message size.{0,40}exceeds"
-    r"|string value length.{0,40}exceeds|current length is.{0,40}while limit is|prompt token count of.{0,40}exceeds"
+    r"|string value length.{0,40}exceeds|current length is.{0,40}while limit is"
     r"|context the overflows|longer than the model'?s context|inputs?.? tokens`? \+|too large for model with"
     r"|is greater than the context length|input tokens exceed|input tokens; limit is",
     re.I,
@@ -475,10 +474,10 @@ REQUIRED = OURS | {"model", "messages", "input", "tools", "stream", "tool_call_i
 class Trouble(Exception):
     """What is in the way. `status` says what to do: "wait", "compact", or end the turn with this status."""
 
-    def __init__(self, status: str, text: str, seconds: float | None = None, tries: int = RETRIES):
+    def __init__(self, status: str, text: str, seconds: float | None = None, tries: int = RETRIES, body: str = ""):
         super().__init__(text)
         self.status, self.seconds, self.tries = status, seconds, tries  # seconds to wait, where the server says it
-        self.body = ""  # what the server said of a bad request
+        self.body = body  # what the server said of a bad request
 
 
 def given(kind: type, value: Any) -> Any:
@@ -510,9 +509,7 @@ def trouble(status: int, error: Any, headers: Any) -> Trouble:
         return Trouble("compact", text)
     named = LASTING.search(f"{given(dict, error).get('code')} {given(dict, error).get('type')}")
     if status not in PASSING or (status in (0, 429) and HOPELESS.search(body)) or (status == 0 and named):
-        refused = Trouble("refused", text)
-        refused.body = body if status in (0, 400, 422) else ""
-        return refused
+        return Trouble("refused", text, body=body if status in (0, 400, 422) else "")
     return Trouble("wait", text, retry_after(headers, body))
 
 
@@ -568,6 +565,12 @@ def merged(old: Any, new: Any) -> Any:
     return old
 
 
+def choice_of(chunk: dict) -> tuple[dict, dict]:
+    """The first choice of a chunk and what it adds to the reply; {} where there is none."""
+    choice = given(dict, next(iter(given(list, chunk.get("choices"))), None))
+    return choice, given(dict, choice.get("delta") or choice.get("message"))
+
+
 class Draft:
     """A reply while it arrives, after what has arrived of it. Servers break the protocol in many ways: no field is
     relied upon."""
@@ -583,9 +586,8 @@ class Draft:
     def add(self, chunk: dict) -> str:
         """Takes a chunk of the stream; gives back the new text."""
         self.usage = given(dict, chunk.get("usage")) or self.usage
-        choice = given(dict, next(iter(given(list, chunk.get("choices"))), None))
+        choice, delta = choice_of(chunk)
         self.finish = given(str, choice.get("finish_reason")) or self.finish
-        delta = given(dict, choice.get("delta") or choice.get("message"))
         for fragment in given(list, delta.get("tool_calls")):
             self._add_call(given(dict, fragment))
         for key in delta.keys() - OURS:  # what else it sends goes back as it came: reasoning_content, reasoning_details
@@ -638,10 +640,8 @@ class Draft:
             if fault or (self.finish == "length" and not call["arguments"].strip()):
                 cut = "cut off at the output limit, not run; write it in smaller pieces"
                 faults[id] = cut if self.finish == "length" else fault
-        mended = mended or self.finish not in (
-            "stop",
-            "tool_calls",
-        )  # then the items of the Responses API do not fit it
+        # The items of the Responses API do not fit a reply that was mended, or that did not end well.
+        mended = mended or self.finish not in ("stop", "tool_calls")
         extra = {k: v for k, v in self.extra.items() if v is not None and not (mended and k == "output")}
         message = {"role": "assistant", "content": self.text, **extra}
         if calls:
@@ -720,8 +720,7 @@ def parsed(data: bytes, failed: bool) -> dict | None:
 
 def has_content(chunk: dict) -> bool:
     """Whether a chunk brings the reply forward: text, a part of a call, reasoning; not a role or a sign of life."""
-    choice = given(dict, next(iter(given(list, chunk.get("choices"))), None))
-    delta = given(dict, choice.get("delta") or choice.get("message"))
+    delta = choice_of(chunk)[1]
     return bool(chunk.get("alive") or any(value for key, value in delta.items() if key != "role"))
 
 
@@ -1005,6 +1004,10 @@ class Agent:
     def tools(self) -> dict[str, Tool]:
         return {name: Tool(getattr(self.workspace, name)) for name in TOOLS}
 
+    @cached_property
+    def specs(self) -> list[dict]:
+        return [tool.spec for tool in self.tools.values()]
+
     def turn(self, text: str) -> Iterator[Event]:
         """Yields what happens until the model answers or something ends the turn. The last event is a Result."""
         self.steps, self.usage, self.busy = 0, Counter(), True
@@ -1083,7 +1086,8 @@ class Agent:
             try:
                 if full:
                     yield from measures.pop(0)()
-                sent, guess = len(self.session.messages), self.tokens()
+                    tokens = self.tokens()
+                sent = len(self.session.messages)
                 reply = yield from self.send(self.session.messages)
                 break
             except Trouble as trouble:
@@ -1091,15 +1095,15 @@ class Agent:
                 if not full or not measures:
                     raise
         read = 0 if "pieces" in reply.usage else reply.usage["prompt_tokens"]  # pieces: of a reply that was continued
-        self.sent, self.known = sent, read or guess
+        self.sent, self.known = sent, read or tokens
         yield self.session.record(reply)
         if self.config.max_cost > 0 and "cost" not in reply.usage and self.steps == 1:
             yield Noticed("--max_cost cannot be kept: this server does not tell the cost, so give the --price, too")
-        if 0 < 2 * read < guess and guess > 3_000:
-            self.known = guess
+        if 0 < 2 * read < tokens and tokens > 3_000:
+            self.known = tokens
             if not self.warned:
                 yield Noticed(
-                    f"the server read {read:,} of about {guess:,} tokens: it may need a larger context window"
+                    f"the server read {read:,} of about {tokens:,} tokens: it may need a larger context window"
                 )
             self.warned = True
         return reply
@@ -1117,7 +1121,7 @@ class Agent:
             if message["role"] == "user" == joined[-1]["role"]:
                 message = message | {"content": joined.pop()["content"] + "\n\n" + message["content"]}
             joined.append(message)
-        events = self.chat({"messages": joined, "tools": [tool.spec for tool in self.tools.values()]}, self.check)
+        events = self.chat({"messages": joined, "tools": self.specs}, self.check)
         try:
             while happened := next(events):
                 if isinstance(happened, Learned):
@@ -1164,8 +1168,8 @@ class Agent:
 
     def tokens(self) -> int:
         """Tokens of the next request: those of the last one as the server counted, and a count of what came after."""
-        fixed = {"system": self.session.system, "tools": [tool.spec for tool in self.tools.values()]}
-        tokens = (self.known or self.count(fixed)) + sum(map(self.count, self.session.messages[self.sent :]))
+        known = self.known or self.count({"system": self.session.system, "tools": self.specs})
+        tokens = known + sum(map(self.count, self.session.messages[self.sent :]))
         if tokens > self.window // 2 and not self.loading:
             self.loading = True
             threading.Thread(target=self.load_vocabulary, daemon=True).start()
@@ -1402,18 +1406,18 @@ def run(config: Config) -> int:
         if facts:
             return replay(facts, agent, show)
         return play(agent, config.task, show).exit_code if config.task else converse(agent, show)
+    except BrokenPipeError:
+        raise
     except OSError as error:
-        if isinstance(error, BrokenPipeError):
-            raise
         print(f"tinyagent: the output cannot be written: {error}", file=sys.stderr)
         return EXIT_CODES["error"]
     finally:
         if session.path.exists() and not config.json and not facts:
             terminal.fresh = bool(config.task or not sys.stdin.isatty())  # else behind the prompt
-            server = (
-                [] if "api.openai.com" in config.base_url else ["--base_url", config.base_url, "--model", config.model]
-            )
-            terminal.line("Go on with: " + shlex.join([sys.executable, sys.argv[0], "--resume", session.id, *server]))
+            command = [sys.executable, sys.argv[0], "--resume", session.id]
+            if "api.openai.com" not in config.base_url:
+                command += ["--base_url", config.base_url, "--model", config.model]
+            terminal.line(f"Go on with: {shlex.join(command)}")
 
 
 def underscored(argument: str) -> str:
