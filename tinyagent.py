@@ -16,6 +16,7 @@ Read it from the top: a floor uses only the floors above it.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import gc
 import hashlib
 import inspect
@@ -77,7 +78,12 @@ their words where they matter; decisions and why; what was done, and what was se
 and names that matter, exactly; what is open and what comes next. At most 500 words."""
 SUMMARY = "Summary of the conversation so far, a record of what happened and not an order:\n\n{}"
 LATEST_WORDS = "\n\nThe user's latest message, in full:\n\n{}"
+DROPPED = "\n\n[What came after that was left out: it did not fit into the context window.]"
+NOT_RUN = "Not run: the turn ended before this call began."
 INTERRUPTED = "Interrupted: this may or may not have been carried out."
+UNFINISHED = "not run again: it did not come to its end when it was recorded"
+STOPPED = ("stopped by the user", "stopped at the time limit")  # why a call ended before it was done
+SAME_AGAIN = "\n[This call gave this result {} times. Do something else, or say what is in the way.]"
 PINNED = ("AGENTS.md", "spec.txt", "plan.txt")  # these files of the working directory stand in the system message
 NEED_INPUT = re.compile(r"(?<![\w`'\"])NEED_INPUT(?![\w`'\"])")  # said, not quoted
 EXIT_CODES = {"done": 0, "error": 1, "needs_input": 3, "limit": 4, "refused": 5, "unavailable": 75, "interrupted": 130}
@@ -92,6 +98,14 @@ def clean(value):
     if isinstance(value, list):
         return [clean(part) for part in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def shortened(text: str, limit: int) -> str:
+    """The text; when it is longer than so many characters, its head and tail."""
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[... cut: {len(text):,} characters in all ...]\n{text[-half:]}"
 
 
 def plural(number: int, word: str) -> str:
@@ -144,8 +158,9 @@ class Config:
     )
     text_calls: bool = option(False, "", "take a reply that is one JSON object for a call: some small models write so")
     resume: str | None = option(
-        None, "ID", "go on with this session, or the directory's newest", str, nargs="?", const=""
+        None, "ID", "go on with this session (or PATH of one), or the directory's newest", str, nargs="?", const=""
     )
+    sessions: bool = option(False, "", "list the directory's sessions: when, how long, how they ended, first words")
     replay: str = option("", "FILE", "take the replies from a recorded session, run the tools for real")
     json: bool = option(False, "", "print events as JSON lines, last the result")
     api_key: str = field(default="", repr=False)  # never shown, never written, never handed to commands
@@ -166,7 +181,8 @@ class Event:
 def event(name: str, **types: type) -> type:
     """A frozen dataclass with these fields; each event carries its time too, in seconds since 1970."""
     kind, stamp = re.sub(r"(?<!^)([A-Z])", r"_\1", name).lower(), ("time", float, field(default_factory=time.time))
-    made = make_dataclass(name, [*types.items(), stamp], bases=(Event,), frozen=True, namespace={"type": kind})
+    named = {"type": kind, "types": {**types, "time": float}}
+    made = make_dataclass(name, [*types.items(), stamp], bases=(Event,), frozen=True, namespace=named)
     return EVENTS.setdefault(kind, made)
 
 
@@ -177,8 +193,9 @@ ModelReplied = event("ModelReplied", message=dict, usage=dict, faults=dict)  # c
 ToolCalled = event("ToolCalled", call=str, kind=str, saying=str)  # the arguments are good, the tool is about to run
 ToolReturned = event("ToolReturned", call=str, text=str, failed=bool)
 Compacted = event("Compacted", cut=int, summary=str, system=str)  # the first `cut` messages are now this summary
+Uncompacted = event("Uncompacted")  # the last summary is taken back
 Shortened = event("Shortened", limit=int)  # texts but the user's latest are cut to so many characters
-Learned = event("Learned", what=str, value=object)  # about the server: api, refused (a field it does not take), context
+Learned = event("Learned", what=str, value=object)  # of the server: api, refused (a field), context; or the --context
 # A Result ends a turn; usage is the turn's, total the session's.
 Result = event("Result", status=str, exit_code=int, text=str, steps=int, usage=dict, session=str, total=dict)
 # Signals are for whoever watches.
@@ -194,6 +211,12 @@ def private(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
+def make_folders(path: Path):
+    """Makes the folders of a journal, for nobody else."""
+    for folder in path.parents[2::-1]:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
 def read_journal(path: Path) -> list[Event]:
     """The facts of a journal, last a notice if lines of it are damaged. OSError or ValueError if it is none."""
     facts, damaged = [], 0
@@ -202,13 +225,50 @@ def read_journal(path: Path) -> list[Event]:
             try:
                 data = json.loads(line)
                 kind = EVENTS[data["type"]]
-                given = {f.name: data[f.name] for f in fields(kind) if isinstance(data.get(f.name), f.type)}
-                facts.append(kind(**given))
+                facts.append(
+                    kind(**{name: data[name] for name, t in kind.types.items() if isinstance(data.get(name), t)})
+                )
             except (ValueError, TypeError, KeyError, RecursionError):
                 damaged += 1
     if not facts or not isinstance(facts[0], Opened):
         raise ValueError(f"{path} is not a session of tinyagent")
-    return facts + [Noticed(f"{plural(damaged, 'damaged line')} of {path} left out")] * (damaged > 0)
+    skipped = Noticed(f"{plural(damaged, 'damaged line')} of {path} left out, or of another version's journal")
+    return facts + [skipped] * (damaged > 0)
+
+
+def standing(facts: list[Event]) -> list[Event]:
+    """The facts without the summaries that were taken back."""
+    kept: list[Event] = []
+    for fact in facts:
+        if not isinstance(fact, Uncompacted):
+            kept.append(fact)
+        elif places := [i for i, other in enumerate(kept) if isinstance(other, Compacted)]:
+            del kept[places[-1]]
+    return kept
+
+
+def in_use(path: Path) -> bool:
+    """Whether another agent holds this session."""
+    with suppress(OSError), open(path, "rb", opener=private) as journal:
+        try:
+            fcntl.flock(journal, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def shorten_message(message: dict, limit: int, kept: str):
+    """Cuts the texts of a message to about so many characters, those in the arguments of its calls too, but not the
+    words to be kept."""
+    if len(json.dumps(message, ensure_ascii=False)) > limit:
+        message.pop("output", None)  # it has the same texts in another form
+    text = message["content"].removesuffix(kept)
+    message["content"] = shortened(text, limit) + message["content"][len(text) :]
+    for function in (call["function"] for call in message.get("tool_calls", [])):
+        if len(function["arguments"]) > limit:
+            given = json.loads(function["arguments"])
+            cut = {name: shortened(value, limit) if isinstance(value, str) else value for name, value in given.items()}
+            function["arguments"] = json.dumps(cut, ensure_ascii=False)
 
 
 class Session:
@@ -217,25 +277,39 @@ class Session:
 
     def __init__(self, path: Path):
         """A new session, or the one whose journal is there. OSError or ValueError when that cannot be read."""
-        self.path, self.id, self.directory, self.warning = path, path.stem, "", ""
-        self.system, self.messages = "", []  # what a request is made of
-        self.said, self.open = "", {}  # the user's latest words; calls without a result -> what stands in its place
-        self.usage, self.learned, self._server = Counter(), {}, ()  # of all turns; about the server; which it is
+        self.path, self.id, self.learned, self.warnings = path, path.stem, {}, []  # learned: about the server
+        self.whole, self._held = True, None  # whether all that happened is in the journal; the file, locked
         self._torn = path.exists()  # whether the last line of the journal may not be whole
-        for fact in read_journal(path) if self._torn else []:
+        self._fold(read_journal(path) if self._torn else [])
+
+    def _fold(self, facts: list[Event]):
+        self.system, self.messages, self.summary = "", [], ""  # what a request is made of; the last summary
+        self.said, self.open = "", {}  # the user's latest words; calls without a result -> what stands in its place
+        self.directory, self.usage, self._server = "", Counter(), ()  # usage: of all turns
+        self.learned.clear()
+        for fact in standing(facts):
             self._apply(fact)
+
+    def hold(self):
+        """Keeps the session from other agents until this process ends. BlockingIOError when one of them has it."""
+        self._held = open(self.path, "rb", opener=private)  # noqa: SIM115 (the lock lasts as long as it is open)
+        fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def record(self, fact: Event) -> Event:
         """Writes the fact down, then lets it take effect; gives it back."""
         line, self._torn = b"\n" * self._torn + fact.to_json().encode("utf-8", "backslashreplace") + b"\n", True
         try:
-            for folder in [] if self.path.exists() else self.path.parents[2::-1]:
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not self.path.exists():
+                make_folders(self.path)
             with open(self.path, "ab", opener=private) as journal:
                 journal.write(line)
             self._torn = False
+            if not self._held:
+                self.hold()
         except OSError as error:
-            self.warning = f"{self.path} cannot be written ({error.strerror}): this session cannot be resumed whole"
+            told = f"{self.path} cannot be written ({error.strerror}): this session cannot be resumed whole"
+            self.warnings += [told] * self.whole
+            self.whole = False
         self._apply(fact)
         return fact
 
@@ -245,6 +319,8 @@ class Session:
                 self.directory, self.system, server = fact.directory, fact.system, (fact.model, fact.base_url)
                 if server != self._server:
                     self.learned.clear()
+                    for message in self.messages:  # sealed reasoning, which only its own server takes
+                        message.pop("output", None)
                 self._server = server
             case Learned() if fact.value not in self.learned.get(fact.what, []):
                 self.learned.setdefault(fact.what, []).append(fact.value)
@@ -253,26 +329,26 @@ class Session:
                 self.messages.append({"role": "user", "content": fact.text})
             case ModelReplied() if self.messages:
                 ids = [call["id"] for call in fact.message.get("tool_calls", [])]
-                self.open = {id: {"role": "tool", "tool_call_id": id, "content": INTERRUPTED} for id in ids}
+                self.open = {id: {"role": "tool", "tool_call_id": id, "content": NOT_RUN} for id in ids}
                 self.messages += [fact.message, *self.open.values()]  # each call has a result, whatever happens now
+            case ToolCalled() if fact.call in self.open:
+                self.open[fact.call]["content"] = INTERRUPTED
             case ToolReturned() if fact.call in self.open:
                 self.open.pop(fact.call)["content"] = fact.text
             case Compacted():
                 tail = list(dropwhile(lambda message: message["role"] == "tool", self.messages[fact.cut :]))
                 latest = "" if any(m["role"] == "user" for m in tail) else LATEST_WORDS.format(self.said)
                 self.messages = [{"role": "user", "content": SUMMARY.format(fact.summary) + latest}, *tail]
-                self.system = fact.system
+                self.system, self.summary = fact.system, fact.summary
+            case Uncompacted():
+                self._fold(read_journal(self.path))
             case Shortened():
-                long = [m for m in self.messages if len(m["content"]) > fact.limit and m["content"] != self.said]
-                for message in long:
-                    text, half = message["content"], fact.limit // 2
-                    message["content"] = (
-                        f"{text[:half]}\n[... cut: {len(text):,} characters in all ...]\n{text[-half:]}"
-                    )
+                for message in self.messages:
+                    shorten_message(message, fact.limit, self.said)
             case Result():
                 self.usage.update(fact.usage)
             case Noticed():
-                self.warning = fact.text
+                self.warnings.append(fact.text)
 
 
 # ---------------------------------------------------------------------------------------------------------- 4 Tools
@@ -399,11 +475,12 @@ class Workspace:
                 shutil.copymode(path, new)
             new.replace(path)
 
-    def clip(self, data: bytes | mmap.mmap, advice: str) -> str:
-        """The text; when it is too long for the model, its head and tail, its size and the advice."""
-        if len(data) <= self.limit:
+    def clip(self, data: bytes | mmap.mmap, advice: str, limit: int = 0) -> str:
+        """The text; when it is longer than so many bytes (else what the model gets), its head and tail, and advice."""
+        limit = limit or self.limit
+        if len(data) <= limit:
             return data[:].decode("utf-8", "replace")
-        half = self.limit // 2
+        half = limit // 2
         head, tail = (part.decode("utf-8", "ignore") for part in (data[:half], data[-half:]))  # no half characters
         return f"{head}\n[... cut: {plural(len(data), 'byte')} in all; {advice} ...]\n{tail}"
 
@@ -459,6 +536,11 @@ OVERFLOW = re.compile(  # the wordings of some forty servers
     r"|is greater than the context length|input tokens exceed|input tokens; limit is",
     re.I,
 )
+WINDOW = re.compile(  # and where they say how much they take
+    r"(?:(?:context|prompt|input) (?:length|window|size)(?: is| of)?(?: only)?|limit (?:is|of)|token limit|allowed"
+    r"|tpm\): limit|n_ctx|must be <=|tokens >|\d >|model with)\W{0,3}(\d[\d,]{2,})\b(?! \+|\)? exceed)",
+    re.I,
+)
 NO_OVERFLOW = re.compile(r"throttling|rate limit reached|too many requests|more credits|tokens, please wait", re.I)
 HOPELESS = re.compile(r"insufficient_quota|billing_|credits|per[ -]?day|_daily", re.I)  # limits that no waiting heals
 LASTING = re.compile(r"invalid_|authentication|permission|not_found|unsupported|content_policy")  # error codes
@@ -477,7 +559,12 @@ class Trouble(Exception):
     def __init__(self, status: str, text: str, seconds: float | None = None, tries: int = RETRIES, body: str = ""):
         super().__init__(text)
         self.status, self.seconds, self.tries = status, seconds, tries  # seconds to wait, where the server says it
-        self.body = body  # what the server said of a bad request
+        self.body = body  # what the server said of a bad request, or of one that is too long
+
+    @property
+    def of_request(self) -> bool:
+        """Whether this request is in the way: too long, refused, answered with nothing. Another may fare better."""
+        return self.body != "" or self.status == "compact" or self.tries < RETRIES
 
 
 def given(kind: type, value: Any) -> Any:
@@ -506,7 +593,7 @@ def trouble(status: int, error: Any, headers: Any) -> Trouble:
     status = status or int(code if code.isdigit() else 0)
     text = (f"HTTP {status}: " if status else "") + (said if said and isinstance(said, str) else body)[:2_000]
     if (status == 413 or OVERFLOW.search(body) or (status == 400 and not error)) and not NO_OVERFLOW.search(body):
-        return Trouble("compact", text)
+        return Trouble("compact", text, body=body)
     named = LASTING.search(f"{given(dict, error).get('code')} {given(dict, error).get('type')}")
     if status not in PASSING or (status in (0, 429) and HOPELESS.search(body)) or (status == 0 and named):
         return Trouble("refused", text, body=body if status in (0, 400, 422) else "")
@@ -620,7 +707,9 @@ class Draft:
         if not self.finish and (broken or not (self.whole or lenient)):
             raise Trouble("wait", "the reply broke off" + " in the middle of a tool call" * broken)
         if self.finish == "content_filter":
-            raise Trouble("refused", f"the provider's content filter ended the reply: {self.text}".rstrip(": "))
+            raise Trouble(
+                "refused", f"the provider's content filter ended the reply: {self.text}".rstrip(": "), tries=1
+            )
         if self.calls or self.text.strip():
             return
         if OVERFLOW.search(self.finish) or (self.finish == "length" and not self.tokens()["completion_tokens"]):
@@ -785,6 +874,9 @@ class Model:
                 lesson = self._lesson(found, body)
                 if draft.text != said and (lesson or found.status == "compact"):
                     yield Retrying(str(found), 0.0)  # what was shown of it is withdrawn
+                told = [int(size[1].replace(",", "")) for size in WINDOW.finditer(found.body)]
+                if found.status == "compact" and told and min(told) not in self.learned.get("context", []):
+                    yield self._learn("context", min(told))
                 if lesson:
                     yield lesson
                     continue
@@ -834,7 +926,7 @@ class Model:
         seconds = random.uniform(0.5, 1) * 2**attempt if found.seconds is None else found.seconds
         if seconds > MAX_WAIT or attempt > (found.tries if self.reached else 2):
             later = f", next in {seconds:.0f} seconds" if found.seconds else ""
-            raise Trouble("unavailable", f"{found} ({plural(attempt, 'attempt')}{later})")
+            raise Trouble("unavailable", f"{found} ({plural(attempt, 'attempt')}{later})", tries=found.tries)
         return seconds
 
     def _learn(self, what: str, value: Any) -> Event:
@@ -983,6 +1075,16 @@ PIECE = re.compile(
 COST = (0, 1.0, 1.3, 1.3, 0.7, 1.4, 0.7, 1.0)  # tokens of a match of each group, fitted to o200k_base
 
 
+def transcript(messages: list[dict]) -> str:
+    """The messages as plain text, long ones shortened, results of tools most."""
+    lines = []
+    for message in messages:
+        text = shortened(message["content"], 2_000 if message["role"] == "tool" else 20_000)
+        lines.append(f"[{message['role']}] {text}")
+        lines += [f"[call] {shortened(json.dumps(c['function']), 2_000)}" for c in message.get("tool_calls", [])]
+    return "\n\n".join(lines)
+
+
 class Agent:
     """One conversation. `turn` is all that a front end needs: it takes what the user says and yields what happens."""
 
@@ -990,7 +1092,7 @@ class Agent:
         self.config, self.session, self.chat = config, session, chat
         self.workspace = Workspace(directory, session.path.parents[1] / "output", self.result_limit(1), config.api_key)
         self.stopped, self.busy, self.leaving, self.began = threading.Event(), False, False, 0.0
-        self.compacted = 0  # tokens that the last summary left
+        self.least, self.pinned = 0, {}  # tokens that the last measure left; the pinned files as the model was told
         self.sent, self.known, self.warned = 0, 0, False  # messages of the last request; its tokens with all else
         self.vocabulary, self.loading = None, False  # tiktoken's, when it is worth 85 MB of memory
 
@@ -1009,16 +1111,24 @@ class Agent:
         return [tool.spec for tool in self.tools.values()]
 
     def turn(self, text: str) -> Iterator[Event]:
-        """Yields what happens until the model answers or something ends the turn. The last event is a Result."""
-        self.steps, self.usage, self.busy = 0, Counter(), True
+        """Yields what happens until the model answers or something ends the turn; a /command is done without it. The
+        last event is a Result. ValueError for a command that there is not."""
+        order, _, rest = text.partition(" ")
+        if order not in self.commands and re.fullmatch(r"/\w*", order):
+            raise ValueError(f"there is no command {order}; the commands are: {', '.join(self.commands)}")
+        self.steps, self.usage, self.busy, self.seen, self.repeats = 0, Counter(), True, set(), Counter()
         self.stopped.clear()
         if not self.began:
             about = str(self.workspace.directory), self.config.model, self.config.base_url, self.system()
             yield self.session.record(Opened(self.session.id, *about))
+            if self.config.context:
+                yield self.session.record(Learned("--context", self.config.context))  # for a replay
         self.began = time.monotonic()
-        yield self.session.record(UserSaid(clean(text)))
+        yield from self.warn()
+        if order not in self.commands:
+            yield self.session.record(UserSaid(clean(text)))
         try:
-            answer = yield from self.work()
+            answer = yield from self.commands.get(order, self.work)(rest.strip())
             status = "needs_input" if NEED_INPUT.search(answer) else "done"
         except Trouble as trouble:
             status, answer = trouble.status, str(trouble)
@@ -1028,15 +1138,13 @@ class Agent:
             status, answer = "error", f"a fault of tinyagent itself: {error!r}"
         finally:
             self.busy = False
-        if self.session.warning:
-            yield Noticed(self.session.warning)
-            self.session.warning = ""
+        yield from self.warn()
         total = self.session.usage.copy()
         total.update(self.usage)
         numbers = self.steps, dict(self.usage), self.session.id, dict(total)
         yield self.session.record(Result(status, EXIT_CODES[status], answer, *numbers))
 
-    def work(self) -> Iterator[Event]:
+    def work(self, _: str) -> Iterator[Event]:
         """Lets the model call tools until it replies without a call; gives back the text of that reply."""
         reply = yield from self.ask()
         while calls := reply.message.get("tool_calls"):
@@ -1067,32 +1175,46 @@ class Agent:
             result = end.value
         except Exception as error:
             result, failed = "error: " + " ".join(str(error).split())[:1000], True
+        times = self.repeated(json.dumps([call["function"], result]))
+        result += SAME_AGAIN.format(times) * (times >= 3)
         yield self.session.record(ToolReturned(call["id"], clean(result), failed))
+        if times == 10:
+            raise Trouble("limit", "stopped: the model made the same call ten times, with the same result")
+
+    def repeated(self, call: str) -> int:
+        """How often there was this call with this result since something new happened."""
+        if call not in self.seen:
+            self.repeats.clear()
+        self.seen.add(call)
+        self.repeats[call] += 1
+        return self.repeats[call]
 
     def reason_to_end(self) -> str:
         """Why the turn has to end now, "" if it need not."""
         late = 0 < self.config.max_seconds < time.monotonic() - self.began
-        return "stopped by the user" * self.stopped.is_set() or "stopped at the time limit" * late
+        return STOPPED[0] * self.stopped.is_set() or STOPPED[1] * late
 
     def check(self):
         if reason := self.reason_to_end():
             raise Trouble("interrupted" if self.stopped.is_set() else "limit", reason)
 
+    @property
+    def room(self) -> int:
+        """Tokens that a request may have: the window without a reserve for the reply and for what we count wrong."""
+        return self.window - max(self.window // 6, min(self.config.max_output, self.window // 2))
+
     def ask(self) -> Iterator[Event]:
         """The model's reply to the history, which is made smaller where the context window needs it."""
-        measures, tokens = [self.compact, self.shorten, self.shorten], self.tokens()
-        full = tokens > self.window * 5 // 6 and tokens > self.compacted * 5 // 4  # else the last summary did not help
+        measures = [self.compact, self.shorten, self.shorten, self.drop]
+        if self.tokens() > max(self.room, self.least * 5 // 4):  # else nothing helped the last time
+            yield from self.make_room(measures)
         while True:
+            sent, tokens = len(self.session.messages), self.tokens()
             try:
-                if full:
-                    yield from measures.pop(0)()
-                    tokens = self.tokens()
-                sent = len(self.session.messages)
                 reply = yield from self.send(self.session.messages)
                 break
             except Trouble as trouble:
-                full = trouble.status == "compact"
-                if not full or not measures:
+                if trouble.status != "compact" or not (yield from self.make_room(measures)):
                     raise
         read = 0 if "pieces" in reply.usage else reply.usage["prompt_tokens"]  # pieces: of a reply that was continued
         self.sent, self.known = sent, read or tokens
@@ -1108,7 +1230,7 @@ class Agent:
             self.warned = True
         return reply
 
-    def send(self, messages: list[dict], quiet: bool = False) -> Iterator[Event]:
+    def send(self, messages: list[dict], quiet: bool = False, tools: list[dict] | None = None) -> Iterator[Event]:
         """Sends the system message and these, users in a row as one; the reply counts against the turn's limits."""
         self.check()
         config, spent = self.config, self.usage["prompt_tokens"] + self.usage["completion_tokens"]
@@ -1121,7 +1243,7 @@ class Agent:
             if message["role"] == "user" == joined[-1]["role"]:
                 message = message | {"content": joined.pop()["content"] + "\n\n" + message["content"]}
             joined.append(message)
-        events = self.chat({"messages": joined, "tools": self.specs}, self.check)
+        events = self.chat({"messages": joined, "tools": self.specs if tools is None else tools}, self.check)
         try:
             while happened := next(events):
                 if isinstance(happened, Learned):
@@ -1132,56 +1254,154 @@ class Agent:
             self.usage.update({name: n for name, n in end.value.usage.items() if name != "pieces"})
             return end.value
 
-    def compact(self) -> Iterator[Event]:
-        """Puts a summary in the place of the first half of the history, by tokens, and reads the pinned files again."""
+    def make_room(self, measures: list[Callable]) -> Iterator[Event]:
+        """Takes one of these measures after the other until the history is another and fits; whether it is another."""
+        before = size = self.size()
+        while measures and (size == before or size > self.room):
+            yield from measures.pop(0)()
+            size = self.size()
+        self.least = size
+        return size != before
+
+    def compact(self, wish: str = "") -> Iterator[Event]:
+        """Puts a summary in the place of the first half of the history, by tokens."""
         messages = self.session.messages
         before = list(accumulate(map(self.count, messages), initial=0))
         places = [i for i, message in enumerate(messages) if i and message["role"] != "tool"]
         if not places:
             return
         cut = min(places, key=lambda i: abs(before[i] - before[-1] / 2))
-        yield Noticed(f"the context window is filling up: summarising {plural(cut, 'message')}")
-        half, order = messages[:cut], {"role": "user", "content": SUMMARY_PROMPT}
-        reply = yield from self.send([*half, order], quiet=True)  # what the provider has in its cache, and the order
-        if reply.message.get("tool_calls") or not reply.message["content"].strip():
-            told = "\n\n".join(f"[{m['role']}] " + json.dumps(m, ensure_ascii=False)[:2000] for m in half)
-            reply = yield from self.send([{"role": "user", "content": told}, order], quiet=True)
+        yield Noticed(f"making room in the context window: summarising {plural(cut, 'message')}")
+        try:
+            summary = yield from self.summarise(messages[:cut], wish)
+        except Trouble as trouble:
+            if not trouble.of_request:
+                raise
+            yield Noticed(f"no summary was made: {trouble}")
+            return
+        yield from self.cut_off(cut, shortened(summary, max(400, before[cut] * 3)))  # characters: less than it replaces
+
+    def summarise(self, messages: list[dict], wish: str) -> Iterator[Event]:
+        """What these messages come to: asked for behind what the provider has in its cache; else of a transcript
+        without tools, in pieces that fit."""
+        order = {"role": "user", "content": SUMMARY_PROMPT + f"\nKeep above all: {wish}" * bool(wish)}
+        try:
+            reply = yield from self.send([*messages, order], quiet=True)
+            if reply.message["content"].strip() and "tool_calls" not in reply.message:
+                return reply.message["content"].strip()
+        except Trouble as trouble:
+            if not trouble.of_request:
+                raise
+        text, size, summary = transcript(messages), 2 * self.window, ""  # in characters: about half a window
+        while text:
+            piece = {"role": "user", "content": SUMMARY.format(summary or "(nothing yet)") + "\n\n" + text[:size]}
+            try:
+                reply = yield from self.send([piece, order], quiet=True, tools=[])
+            except Trouble as trouble:
+                size = min(size, len(text)) // 4
+                if trouble.status != "compact" or size < 1_000:
+                    raise
+                continue
+            summary, text = reply.message["content"].strip() or summary, text[size:]
+        if not summary:
+            raise Trouble("compact", "the model wrote none")
+        return summary
+
+    def cut_off(self, cut: int, summary: str) -> Iterator[Event]:
+        """Puts the summary in the place of the first messages, and reads the pinned files again."""
         self.sent, self.known = 0, 0
-        summary = reply.message["content"].strip() or "(none was written)"
         yield self.session.record(Compacted(cut, summary, self.system()))
-        self.compacted = self.tokens()
+        yield from self.warn()
 
     def shorten(self) -> Iterator[Event]:
         """Cuts the longest texts of the history to a quarter: what is left to do when no summary helps."""
-        longest = max(len(message["content"]) for message in self.session.messages)
+        longest = max(len(json.dumps(without(["output"], m))) for m in self.session.messages)
         self.sent, self.known = 0, 0
         yield self.session.record(Shortened(max(500, longest // 4)))
+
+    def drop(self) -> Iterator[Event]:
+        """Leaves out all but the last message, or the last calls and their results."""
+        last = max(i for i, message in enumerate(self.session.messages) if message["role"] != "tool")
+        if last > bool(self.session.summary):
+            yield Noticed("the history does not fit into the context window: its older part is left out")
+            yield from self.cut_off(last, self.session.summary.removesuffix(DROPPED) + DROPPED)
+
+    def warn(self) -> Iterator[Event]:
+        while self.session.warnings:
+            yield Noticed(self.session.warnings.pop(0))
 
     def system(self) -> str:
         """The system message, with the pinned files as they are on disk now."""
         text = SYSTEM_PROMPT.format(directory=self.workspace.directory, system=os.uname().sysname)
+        limit, self.pinned = self.result_limit(1), {}
         for name in PINNED:
-            with suppress(OSError, ValueError):
-                pinned = self.workspace.clip(self.workspace.read(name), "read it in parts")
-                text += f"\n\n{name}, as it was at the start or at the last summary:\n\n{pinned}"
+            try:
+                data = self.workspace.read(name)
+            except FileNotFoundError:
+                continue
+            except (OSError, ValueError) as error:
+                self.session.warnings.append(f"{name} is left out of the instructions: {error}")
+                continue
+            if len(data) > limit:
+                self.session.warnings.append(f"{name} is long: of {len(data):,} bytes the model is told {limit:,}")
+            self.pinned[name] = self.workspace.clip(data, "read it in parts", limit)
+            text += f"\n\n{name}, as it was at the start or at the last summary:\n\n{self.pinned[name]}"
         return clean(text)
+
+    def size(self) -> int:
+        """Tokens of the next request, all of them counted here."""
+        fixed = self.count({"system": self.session.system, "tools": self.specs})
+        return fixed + sum(map(self.count, self.session.messages))
 
     def tokens(self) -> int:
         """Tokens of the next request: those of the last one as the server counted, and a count of what came after."""
-        known = self.known or self.count({"system": self.session.system, "tools": self.specs})
-        tokens = known + sum(map(self.count, self.session.messages[self.sent :]))
+        tokens = self.known + sum(map(self.count, self.session.messages[self.sent :])) if self.known else self.size()
         if tokens > self.window // 2 and not self.loading:
             self.loading = True
             threading.Thread(target=self.load_vocabulary, daemon=True).start()
         return tokens
 
-    def count(self, message: dict) -> int:
+    def count(self, message: dict | str) -> int:
         """Tokens of a message: about, and exactly once tiktoken's vocabulary is there."""
         text = json.dumps(message, ensure_ascii=False)
         if not self.vocabulary:
             return int(sum(COST[piece.lastindex] for piece in PIECE.finditer(text)))
         slices = (text[i : i + 50_000] for i in range(0, len(text), 50_000))  # tiktoken dies of a million spaces
         return sum(len(self.vocabulary.encode_ordinary(part)) for part in slices)
+
+    @cached_property
+    def commands(self) -> dict[str, Callable]:
+        """What the user can order instead of saying something to the model."""
+        return {"/compact": self.compact_now, "/uncompact": self.uncompact, "/context": self.show_context}
+
+    def compact_now(self, wish: str) -> Iterator[Event]:
+        """/compact [what to keep]: puts a summary in the place of the first half of the conversation."""
+        before = self.size()
+        yield from self.compact(wish)
+        return (yield from self.say(f"The next request has {self.size():,} tokens; it had {before:,}."))
+
+    def uncompact(self, _: str) -> Iterator[Event]:
+        """/uncompact: takes the last summary back: the whole conversation is in the journal."""
+        if not (self.session.summary and self.session.whole):
+            return (yield from self.say("There is no summary that could be taken back."))
+        self.sent, self.known, self.least = 0, 0, 0
+        yield self.session.record(Uncompacted())
+        return (yield from self.say(f"The next request has {self.size():,} tokens again."))
+
+    def show_context(self, _: str) -> Iterator[Event]:
+        """/context: how large the context window is, how full, and of what."""
+        pinned = {name: self.count(text) for name, text in self.pinned.items()}
+        parts = {"instructions and tools": self.size() - sum(map(self.count, self.session.messages))}
+        parts["instructions and tools"] -= sum(pinned.values())
+        parts |= pinned | {"summary": self.count(self.session.summary)}
+        parts["messages"] = self.size() - sum(parts.values())
+        full = self.tokens()
+        told = f"context window: {self.window:,} tokens, {full / self.window:.0%} full ({full:,})\n"
+        return (yield from self.say(told + "\n".join(f"{n:12,}  {part}" for part, n in parts.items() if n)))
+
+    def say(self, text: str) -> Iterator[Event]:
+        yield TextArrived(text)
+        return text
 
     def load_vocabulary(self):
         """Makes counts exact, beside the work: the vocabulary may have to be fetched, and that may never end."""
@@ -1287,29 +1507,76 @@ def find_model(config: Config) -> Config:
     return replace(config, replay=str(DEMO), start_dir=None)
 
 
-def find_session(start: str | None, resume: str | None) -> tuple[Path, Session]:
-    """The directory to work in, and its session: a new one, or the one to go on with. ValueError if there is none."""
+def sessions_of(directory: str | Path) -> Path:
+    """The folder with the journals of a directory, which may be gone by now."""
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    home = Path(os.environ.get("TINYAGENT_HOME") or Path(state, "tinyagent"))
+    home, here = Path(os.environ.get("TINYAGENT_HOME") or Path(state, "tinyagent")), Path(directory).resolve()
+    return home / f"{here.name}-{hashlib.sha256(os.fsencode(here)).hexdigest()[:12]}" / "sessions"
+
+
+def find_journal(here: Path, resume: str) -> Path:
+    """The journal to go on with: a file, an id, or the newest of a directory. ValueError when there is none."""
+    if os.path.isfile(resume):
+        return Path(resume)
+    folder = sessions_of(resume if os.sep in resume else here)
+    newest = folder if not resume or os.sep in resume else None
+    paths = [p for p in folder.parents[1].glob("*/sessions/*.jsonl") if p.stem == resume or p.parent == newest]
+    if not paths:
+        raise ValueError(f"no session {resume or 'of ' + str(here)} in {folder.parents[1]}")
+    return max(paths, key=os.path.getmtime)
+
+
+def adopt(session: Session, folder: Path):
+    """Has the journal in this folder too, when its directory was moved, or it comes from somewhere else."""
+    own = folder / f"{session.id}.jsonl"
+    if not own.exists():
+        make_folders(own)
+        try:
+            os.link(session.path, own)
+        except OSError:  # another file system
+            shutil.copyfile(session.path, own)
+        own.chmod(0o600)
+    session.path = own
+
+
+def find_session(start: str | None, resume: str | None) -> tuple[Path, Session]:
+    """The directory to work in, and its session: a new one, or the one to go on with. ValueError if there is none, or
+    another agent has it."""
     if start is None and resume is None:
         start = os.path.join(tempfile.gettempdir(), time.strftime("agent_%Y%m%d_%H%M%S"))
         try:
             os.mkdir(start, 0o700)
         except FileExistsError:  # another agent's, or a stranger's
             start = tempfile.mkdtemp(prefix=f"{os.path.basename(start)}_")
-    here = Path(start or ".").resolve()
-    folder = home / f"{here.name}-{hashlib.sha256(os.fsencode(here)).hexdigest()[:12]}" / "sessions"
-    path = folder / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}.jsonl"
-    if resume is not None:
-        paths = [p for p in home.glob("*/sessions/*.jsonl") if p.stem == resume or (p.parent == folder and not resume)]
-        if not paths:
-            raise ValueError(f"no session {resume or 'of ' + str(here)} in {home}")
-        path = max(paths, key=os.path.getmtime)
-    session = Session(path)
+    here, new = Path(start or ".").resolve(), f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}.jsonl"
+    session = Session(sessions_of(here) / new if resume is None else find_journal(here, resume))
     directory = session.directory if start is None else start
     if not os.path.isdir(directory):
-        raise ValueError(f"{directory!r} is not a directory")
+        raise ValueError(f"{directory!r} is not a directory" + ". Where is it now? --start_dir DIR" * (start is None))
+    folder = sessions_of(directory)
+    if resume is not None:
+        adopt(session, folder)
+        try:
+            session.hold()
+        except BlockingIOError:
+            raise ValueError(f"another agent is at work in session {session.id}") from None
+    if others := [path.stem for path in folder.glob("*.jsonl") if path != session.path and in_use(path)]:
+        session.warnings.append(f"another agent is at work in this directory, in session {others[0]}")
     return Path(directory).resolve(), session
+
+
+def outline(path: Path) -> str:
+    """A line on a session: its id (when it began), steps, tokens, how it ended, the user's first words."""
+    try:
+        facts = read_journal(path)
+    except (OSError, ValueError) as error:
+        return f"{path.stem}  {error}"
+    results = [fact for fact in facts if isinstance(fact, Result)]
+    tokens = sum(Counter(r.usage)["prompt_tokens"] + Counter(r.usage)["completion_tokens"] for r in results)
+    ended = results[-1].status if results and facts[-1] is results[-1] else "broke off"
+    words = next((fact.text for fact in facts if isinstance(fact, UserSaid)), "")
+    done = f"{plural(sum(result.steps for result in results), 'step'):>12}  {tokens:12,} tokens"
+    return f"{path.stem}  {done}  {'at work' if in_use(path) else ended:11}  {' '.join(words.split())[:60]}"
 
 
 def play(agent: Agent, text: str, show: Callable[[Event], None]) -> Event:
@@ -1331,33 +1598,58 @@ def converse(agent: Agent, show: Callable[[Event], None]) -> int:
     with suppress(EOFError):
         while not agent.leaving:
             if said := input(prompt).strip() or otherwise:
-                result, otherwise = play(agent, said, show), ""
+                try:
+                    result = play(agent, said, show)
+                except ValueError as error:  # no such command
+                    show(Noticed(str(error)))
+                    continue
+                otherwise = "Go on." if prompt and result.status == "limit" else ""
+                if otherwise:
+                    show(Noticed("Go on? Enter does; or say something else."))
                 code = result.exit_code if agent.config.json else 0
                 if not prompt and result.status in ("refused", "unavailable", "error"):
                     return result.exit_code  # nobody is there to mend it
     return EXIT_CODES["interrupted"] if agent.leaving else code
 
 
-def recorded(replies: Iterator[ModelReplied], *_) -> Iterator[Event]:
+def recorded(replies: Iterator[ModelReplied], summaries: Iterator[str], request: dict, *_) -> Iterator[Event]:
     """Stands in for a model: yields the text of the next of these replies, gives back the reply."""
+    if SUMMARY_PROMPT in request["messages"][-1]["content"]:
+        message = {"role": "assistant", "content": next(summaries, "(none was recorded)")}
+        return ModelReplied(message, {"prompt_tokens": 0, "completion_tokens": 0}, {})
     if not (reply := next(replies, None)):
-        raise Trouble("interrupted", "the recording ends here")
+        raise Trouble("interrupted", "the recording of this turn ends here")
     yield TextArrived(reply.message["content"])
     return reply
 
 
+def as_recorded(turn: list[Event]) -> list[ModelReplied]:
+    """The replies of a turn; a call that did not come to its end when it was recorded must not run in a replay."""
+    replies, ended = [], set()
+    for fact in reversed(turn):
+        if isinstance(fact, ToolReturned) and not fact.text.startswith(STOPPED):
+            ended.add(fact.call)
+        if isinstance(fact, ModelReplied):
+            calls = [call["id"] for call in fact.message.get("tool_calls", [])]
+            replies.insert(0, replace(fact, faults=fact.faults | {id: UNFINISHED for id in calls if id not in ended}))
+            ended.clear()
+    return replies
+
+
 def results(events: list[Event], directory: str) -> list[str]:
-    """What the tools returned, with times and the name of the directory made equal."""
+    """What the tools returned, if they came to their end; times and the name of the directory made equal."""
     texts = [event.text.replace(directory, "DIRECTORY") for event in events if isinstance(event, ToolReturned)]
-    return [re.sub(r"\d+(\.\d+)? ?m?s\b|\d+:\d\d(:\d\d)?", "TIME", text) for text in texts]
+    ended = [text for text in texts if not text.startswith((*STOPPED, f"error: {UNFINISHED}"))]
+    return [re.sub(r"\d+(\.\d+)? ?m?s\b|\d+:\d\d(:\d\d)?", "TIME", text) for text in ended]
 
 
 def replay(facts: list[Event], agent: Agent, show: Callable[[Event], None]) -> int:
     """Plays a recorded session again, its replies and our tools: 0 when the results are the same, else 1."""
-    agent.chat = partial(recorded, iter([fact for fact in facts if isinstance(fact, ModelReplied)]))
-    events = []
-    for said in [fact for fact in facts if isinstance(fact, UserSaid)]:
-        play(agent, said.text, lambda happened: (show(happened), events.append(happened)))
+    events, summaries = [], iter([fact.summary for fact in facts if isinstance(fact, Compacted)])
+    begins = [i for i, fact in enumerate(facts) if isinstance(fact, UserSaid)]
+    for begin, end in zip(begins, [*begins[1:], len(facts)], strict=True):
+        agent.chat = partial(recorded, iter(as_recorded(facts[begin:end])), summaries)
+        play(agent, facts[begin].text, lambda happened: (show(happened), events.append(happened)))
         if agent.leaving:
             return EXIT_CODES["interrupted"]
     before, now = results(facts, facts[0].directory), results(events, str(agent.workspace.directory))
@@ -1386,10 +1678,14 @@ def run(config: Config) -> int:
         raise ValueError("--stall_seconds takes two numbers with a comma between them, and --price three")
     if not find_spec("openai"):
         raise ValueError("the package openai is missing: python -m pip install -r requirements.txt")
+    if config.sessions:
+        print(*map(outline, sorted(sessions_of(config.start_dir or ".").glob("*.jsonl"))), sep="\n")
+        return EXIT_CODES["done"]
     config = config if config.replay else find_model(config)
-    if config.replay:
-        config = replace(config, model="recorded", context=10**9)
     facts = read_journal(Path(config.replay)) if config.replay else []
+    if facts:
+        windows = [f.value for f in facts if isinstance(f, Learned) and f.what in ("context", "--context")]
+        config = replace(config, model="recorded", context=min(windows, default=config.context))
     directory, session = find_session(config.start_dir, config.resume)
     if facts and (start := Path(config.replay).with_suffix("")).is_dir():
         if any(directory.iterdir()):

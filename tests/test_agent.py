@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 from scripted import HANG, Server, calls, chunk, error, event, raw, say, stream, tokens
 
-from tinyagent import SUMMARY_PROMPT, Agent, Config, Model, Session, TextArrived
+from tinyagent import NOT_RUN, SUMMARY_PROMPT, Agent, Config, Model, Session, TextArrived
 
 OVERFLOW = error(400, {"error": {"message": "too long", "code": "context_length_exceeded"}})
 ECHO = ("run_shell_command", {"command": "echo from-the-shell"})
+
+
+def echo(number):
+    """A call like no other."""
+    return "run_shell_command", {"command": f"echo from-the-shell {number}"}
+
+
 ASKED = ["Opened", "UserSaid"]
 RAN = ["ToolCalled", "ToolReturned"]
 COMPACTED = ["Noticed", "Compacted"]
@@ -166,7 +173,7 @@ def test_junk_after_the_name_of_a_tool(story):
     assert told.results() == ["exit code 0\nran\n"]
 
 
-NOT_RUN = {  # arguments of a shell command -> a word of the answer
+UNRUNNABLE = {  # arguments of a shell command -> a word of the answer
     "broken": ('{"command": "touch X', "JSON"),
     "with more after it": ('{"command": "touch X"} touch Y', "JSON"),
     "twice": ('{"command": "touch X"}{"command": "touch Y"}', "JSON"),
@@ -184,7 +191,7 @@ NOT_RUN = {  # arguments of a shell command -> a word of the answer
 }
 
 
-@pytest.mark.parametrize(("arguments", "word"), NOT_RUN.values(), ids=NOT_RUN)
+@pytest.mark.parametrize(("arguments", "word"), UNRUNNABLE.values(), ids=UNRUNNABLE)
 def test_bad_arguments_are_an_answer_of_one_line_and_nothing_runs(story, workspace, arguments, word):
     with Server(calls(("run_shell_command", arguments)), say("Done.")) as server:
         told = story(server)
@@ -336,8 +343,9 @@ def test_the_latest_words_stay_whole_when_they_are_summarised(story):
 @pytest.mark.parametrize("number", range(1, 6))
 def test_no_cut_parts_calls_from_their_results(story, number):
     """The server checks it in each request."""
-    before = [calls(*[ECHO] * (1 + step % 3)) for step in range(number)]
-    script = *before, OVERFLOW, say("S1"), *before, OVERFLOW, say("S2"), say("Done.")
+    said = iter(range(1000))
+    before = [calls(*[echo(next(said)) for _ in range(1 + step % 3)]) for step in range(2 * number)]
+    script = *before[:number], OVERFLOW, say("S1"), *before[number:], OVERFLOW, say("S2"), say("Done.")
     with Server(*script, prefix=False) as server:
         assert story(server).say("go").status == "done"
     assert "S2" in sent(server)[0][1] and "S1" not in str(sent(server))
@@ -346,12 +354,14 @@ def test_no_cut_parts_calls_from_their_results(story, number):
 @pytest.mark.parametrize("usage", [True, False])
 def test_compaction_before_the_window_is_full(story, usage):
     """Without an error of the server, and whether it counts tokens or not, no request is longer than the window."""
-    big = ("run_shell_command", {"command": "for i in {1..80}; do echo the quick brown fox jumps over dogs; done"})
+    words = "for i in {1..80}; do echo the quick brown fox jumps over %s dogs; done"
 
     def reply(request):
         if SUMMARY_PROMPT in request.body["messages"][-1]["content"]:
             return say("They counted.", usage=usage)
-        return calls(big, usage=usage) if len(server.requests) < 30 else say("Done.", usage=usage)
+        step = len(server.requests)
+        big = ("run_shell_command", {"command": words % step})
+        return calls(big, usage=usage) if step < 30 else say("Done.", usage=usage)
 
     with Server(*[reply] * 40, prefix=False) as server:
         told = story(server, context=8000)
@@ -497,7 +507,7 @@ def test_interrupted_while_a_command_runs(story, workspace):
         assert told.say("hi").status == "done"
     answers = [text for role, text in sent(server) if role == "tool"]
     assert answers[0] == "exit code 0\nfrom-the-shell\n" and "asleep" in answers[1]
-    assert "by the user" in answers[1] and "nterrupted" in answers[2]
+    assert "by the user" in answers[1] and answers[2] == NOT_RUN
     assert [role for role, _ in sent(server)] == ["user", "assistant", "tool", "tool", "tool", "user"]
     assert list(workspace.iterdir()) == []
 

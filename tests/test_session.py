@@ -15,6 +15,7 @@ from scripted import Server, breaches, calls, say
 
 from tinyagent import (
     INTERRUPTED,
+    NOT_RUN,
     Agent,
     Compacted,
     Config,
@@ -114,7 +115,7 @@ def test_the_resumed_history_is_the_live_one(tmp_path, name):
     live = new_session(tmp_path, *STORIES[name])
     resumed = Session(live.path)
     assert (resumed.messages, resumed.system, resumed.open) == (live.messages, live.system, live.open)
-    assert (resumed.directory, resumed.id, resumed.warning) == ("/somewhere", "20260101-000000-abcd", "")
+    assert (resumed.directory, resumed.id, resumed.warnings) == ("/somewhere", "20260101-000000-abcd", [])
     assert next_request(resumed) == next_request(live)
 
 
@@ -139,9 +140,11 @@ def test_a_turn_over_http_is_resumed_as_it_was_sent(run, workspace, home):
 
 
 def test_calls_without_a_result_get_one_in_their_order(tmp_path):
-    session = new_session(tmp_path, UserSaid("look"), call("a", "b", "c"), *ran("b", "2"), UserSaid("stop"))
+    session = new_session(
+        tmp_path, UserSaid("look"), call("a", "b", "c"), *ran("a", "1"), ran("b")[0], UserSaid("stop")
+    )
     tools = [(message["tool_call_id"], message["content"]) for message in session.messages[2:5]]
-    assert tools == [("a", INTERRUPTED), ("b", "2"), ("c", INTERRUPTED)]
+    assert tools == [("a", "1"), ("b", INTERRUPTED), ("c", NOT_RUN)]
     assert said(session)[-1] == ("user", "stop")
 
 
@@ -199,7 +202,7 @@ def test_a_torn_line_is_told_of_once_and_left_out(tmp_path):
     path.write_bytes(path.read_bytes() + UserSaid("caf\xe9").to_json().encode()[:-20])
     session = Session(path)
     assert said(session) == [("user", "hi")]
-    assert "1 damaged line" in session.warning and str(path) in session.warning
+    assert "1 damaged line" in session.warnings[0] and str(path) in session.warnings[0]
     assert isinstance(read_journal(path)[-1], Noticed)
 
 
@@ -232,7 +235,7 @@ def test_a_line_of_garbage_is_left_out(tmp_path, line):
     path.write_bytes(path.read_bytes() + line + b"\n" + answer("hello").to_json().encode() + b"\n\n")
     session = Session(path)
     assert said(session) == [("user", "hi"), ("assistant", "hello")]
-    assert "1 damaged line " in session.warning
+    assert "1 damaged line " in session.warnings[0]
 
 
 @pytest.mark.parametrize("data", [b"", b"\n", b"text\n", UserSaid("hi").to_json().encode(), b'{"type": "opened", "se'])
@@ -246,7 +249,7 @@ def test_a_field_that_is_not_known_is_ignored(tmp_path):
     path = new_session(tmp_path).path
     path.write_text(path.read_text() + json.dumps({"type": "user_said", "text": "hi", "mood": "good"}))
     session = Session(path)
-    assert (said(session), session.warning) == ([("user", "hi")], "")
+    assert (said(session), session.warnings) == ([("user", "hi")], [])
 
 
 @settings(max_examples=300, deadline=None, database=None, derandomize=True)
@@ -286,14 +289,14 @@ def test_a_link_in_the_place_of_the_journal_is_not_followed(tmp_path, there):
     session.record(opened())
     assert (tmp_path / "target").exists() == there
     assert not there or (tmp_path / "target").read_text() == "keep this\n"
-    assert str(session.path) in session.warning and "cannot be written" in session.warning
+    assert str(session.path) in session.warnings[0] and "cannot be written" in session.warnings[0]
 
 
 def test_a_journal_that_cannot_be_written_does_not_stop_the_session(tmp_path):
     (tmp_path / "home").write_text("a file where a folder should be\n")
     session = new_session(tmp_path, UserSaid("hi"))
     assert said(session) == [("user", "hi")]
-    assert "cannot be written" in session.warning
+    assert "cannot be written" in session.warnings[0]
 
 
 def test_each_fact_is_on_disk_when_it_is_recorded(tmp_path):
@@ -319,5 +322,5 @@ def test_a_line_that_was_written_in_part_is_told_and_takes_no_other_with_it(tmp_
     with disk_with_room_for(session.path.stat().st_size + 20):
         session.record(UserSaid("two"))
     session.record(UserSaid("three"))
-    assert "cannot be written" in session.warning
+    assert "cannot be written" in session.warnings[0]
     assert said(Session(session.path)) == [("user", "one"), ("user", "three")]
