@@ -299,12 +299,12 @@ class Session:
         """Writes the fact down, then lets it take effect; gives it back."""
         line, self._torn = b"\n" * self._torn + fact.to_json().encode("utf-8", "backslashreplace") + b"\n", True
         try:
-            if not self.path.exists():
+            if new := not self.path.exists():
                 make_folders(self.path)
             with open(self.path, "ab", opener=private) as journal:
                 journal.write(line)
             self._torn = False
-            if not self._held:
+            if new:
                 self.hold()
         except OSError as error:
             told = f"{self.path} cannot be written ({error.strerror}): this session cannot be resumed whole"
@@ -1130,6 +1130,8 @@ class Agent:
         try:
             answer = yield from self.commands.get(order, self.work)(rest.strip())
             status = "needs_input" if NEED_INPUT.search(answer) else "done"
+            if order in self.commands:
+                yield TextArrived(answer)
         except Trouble as trouble:
             status, answer = trouble.status, str(trouble)
             if status == "compact":
@@ -1378,30 +1380,25 @@ class Agent:
         """/compact [what to keep]: puts a summary in the place of the first half of the conversation."""
         before = self.size()
         yield from self.compact(wish)
-        return (yield from self.say(f"The next request has {self.size():,} tokens; it had {before:,}."))
+        return f"The next request has {self.size():,} tokens; it had {before:,}."
 
     def uncompact(self, _: str) -> Iterator[Event]:
         """/uncompact: takes the last summary back: the whole conversation is in the journal."""
         if not (self.session.summary and self.session.whole):
-            return (yield from self.say("There is no summary that could be taken back."))
+            return "There is no summary that could be taken back."
         self.sent, self.known, self.least = 0, 0, 0
         yield self.session.record(Uncompacted())
-        return (yield from self.say(f"The next request has {self.size():,} tokens again."))
+        return f"The next request has {self.size():,} tokens again."
 
     def show_context(self, _: str) -> Iterator[Event]:
         """/context: how large the context window is, how full, and of what."""
+        yield from ()
         pinned = {name: self.count(text) for name, text in self.pinned.items()}
-        parts = {"instructions and tools": self.size() - sum(map(self.count, self.session.messages))}
-        parts["instructions and tools"] -= sum(pinned.values())
-        parts |= pinned | {"summary": self.count(self.session.summary)}
-        parts["messages"] = self.size() - sum(parts.values())
-        full = self.tokens()
-        told = f"context window: {self.window:,} tokens, {full / self.window:.0%} full ({full:,})\n"
-        return (yield from self.say(told + "\n".join(f"{n:12,}  {part}" for part, n in parts.items() if n)))
-
-    def say(self, text: str) -> Iterator[Event]:
-        yield TextArrived(text)
-        return text
+        messages, summary = sum(map(self.count, self.session.messages)), self.count(self.session.summary)
+        parts = {"instructions and tools": self.size() - messages - sum(pinned.values()), **pinned}
+        parts |= {"summary": summary, "messages": messages - summary}
+        told = f"context window: {self.window:,} tokens, {self.tokens() / self.window:.0%} full ({self.tokens():,})\n"
+        return told + "\n".join(f"{n:12,}  {part}" for part, n in parts.items() if n)
 
     def load_vocabulary(self):
         """Makes counts exact, beside the work: the vocabulary may have to be fetched, and that may never end."""
@@ -1527,14 +1524,11 @@ def find_journal(here: Path, resume: str) -> Path:
 
 
 def adopt(session: Session, folder: Path):
-    """Has the journal in this folder too, when its directory was moved, or it comes from somewhere else."""
+    """Goes on with a copy in this folder when the directory was moved, or the journal comes from somewhere else."""
     own = folder / f"{session.id}.jsonl"
     if not own.exists():
         make_folders(own)
-        try:
-            os.link(session.path, own)
-        except OSError:  # another file system
-            shutil.copyfile(session.path, own)
+        shutil.copyfile(session.path, own)
         own.chmod(0o600)
     session.path = own
 
