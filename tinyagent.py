@@ -83,6 +83,7 @@ NOT_RUN = "Not run: the turn ended before this call began."
 INTERRUPTED = "Interrupted: this may or may not have been carried out."
 UNFINISHED = "not run again: it did not come to its end when it was recorded"
 STOPPED = ("stopped by the user", "stopped at the time limit")  # why a call ended before it was done
+OUTPUT_FILE = re.compile(r"in /.*/output/[\w.-]+\.txt")  # as it stands in a result; each has another name
 SAME_AGAIN = "\n[This call gave this result {} times. Do something else, or say what is in the way.]"
 PINNED = ("AGENTS.md", "spec.txt", "plan.txt")  # these files of the working directory stand in the system message
 NEED_INPUT = re.compile(r"(?<![\w`'\"])NEED_INPUT(?![\w`'\"])")  # said, not quoted
@@ -207,14 +208,24 @@ Noticed = event("Noticed", text=str)  # something the user should know
 
 
 def private(path: str, flags: int) -> int:
-    """Opens a file of ours: for nobody else, and not through a link."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+    """Opens a file of ours: for nobody else, not through a link, and no pipe can hold it up."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
 def make_folders(path: Path):
     """Makes the folders of a journal, for nobody else."""
     for folder in path.parents[2::-1]:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def check_shape(fact: Event):
+    """Raises something when the parts of a fact are not such as we write."""
+    if isinstance(fact, ModelReplied):
+        fact.message["content"].encode("utf-8", "replace")
+        for call in fact.message.get("tool_calls", []):
+            json.loads(call["function"]["arguments"]).keys(), call["id"].encode()
+    if isinstance(fact, Result):
+        sum(fact.usage.values())
 
 
 def read_journal(path: Path) -> list[Event]:
@@ -225,10 +236,10 @@ def read_journal(path: Path) -> list[Event]:
             try:
                 data = json.loads(line)
                 kind = EVENTS[data["type"]]
-                facts.append(
-                    kind(**{name: data[name] for name, t in kind.types.items() if isinstance(data.get(name), t)})
-                )
-            except (ValueError, TypeError, KeyError, RecursionError):
+                fact = kind(**{name: data[name] for name, t in kind.types.items() if isinstance(data.get(name), t)})
+                check_shape(fact)
+                facts.append(fact)
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
                 damaged += 1
     if not facts or not isinstance(facts[0], Opened):
         raise ValueError(f"{path} is not a session of tinyagent")
@@ -258,17 +269,18 @@ def in_use(path: Path) -> bool:
 
 
 def shorten_message(message: dict, limit: int, kept: str):
-    """Cuts the texts of a message to about so many characters, those in the arguments of its calls too, but not the
-    words to be kept."""
-    if len(json.dumps(message, ensure_ascii=False)) > limit:
-        message.pop("output", None)  # it has the same texts in another form
+    """Cuts the texts of a long message to about so many characters, also in its calls, but not the words to be kept."""
+    if len(json.dumps(message)) <= limit:
+        return
     text = message["content"].removesuffix(kept)
     message["content"] = shortened(text, limit) + message["content"][len(text) :]
+    for name in message.keys() - {"role", "content", "tool_calls", "tool_call_id"}:  # reasoning, in its many forms
+        more = message.pop(name)
+        message |= {name: shortened(more, limit)} if isinstance(more, str) else {}
     for function in (call["function"] for call in message.get("tool_calls", [])):
-        if len(function["arguments"]) > limit:
-            given = json.loads(function["arguments"])
-            cut = {name: shortened(value, limit) if isinstance(value, str) else value for name, value in given.items()}
-            function["arguments"] = json.dumps(cut, ensure_ascii=False)
+        given = json.loads(function["arguments"])
+        cut = {name: shortened(value, limit) if isinstance(value, str) else value for name, value in given.items()}
+        function["arguments"] = json.dumps(cut, ensure_ascii=False)
 
 
 class Session:
@@ -537,8 +549,8 @@ OVERFLOW = re.compile(  # the wordings of some forty servers
     re.I,
 )
 WINDOW = re.compile(  # and where they say how much they take
-    r"(?:(?:context|prompt|input) (?:length|window|size)(?: is| of)?(?: only)?|limit (?:is|of)|token limit|allowed"
-    r"|tpm\): limit|n_ctx|must be <=|tokens >|\d >|model with)\W{0,3}(\d[\d,]{2,})\b(?! \+|\)? exceed)",
+    r"(?:(?:context|prompt|input) (?:length|window|size)(?: is| of)?(?: only)?|limit (?:is|of)|token limit|n_ctx"
+    r"|tokens allowed|tpm\): limit|must be <=|tokens >|\d >|model with)\W{0,3}(\d[\d,]{2,})\b(?! \+|\)? exceed)",
     re.I,
 )
 NO_OVERFLOW = re.compile(r"throttling|rate limit reached|too many requests|more credits|tokens, please wait", re.I)
@@ -1185,6 +1197,7 @@ class Agent:
 
     def repeated(self, call: str) -> int:
         """How often there was this call with this result since something new happened."""
+        call = OUTPUT_FILE.sub("", call)
         if call not in self.seen:
             self.repeats.clear()
         self.seen.add(call)
@@ -1294,13 +1307,15 @@ class Agent:
         except Trouble as trouble:
             if not trouble.of_request:
                 raise
-        text, size, summary = transcript(messages), 2 * self.window, ""  # in characters: about half a window
+        size, summary = min(2 * self.window, 200_000), ""  # in characters: about half a window
+        text = shortened(transcript(messages), 8 * size)
         while text:
             piece = {"role": "user", "content": SUMMARY.format(summary or "(nothing yet)") + "\n\n" + text[:size]}
             try:
                 reply = yield from self.send([piece, order], quiet=True, tools=[])
             except Trouble as trouble:
                 size = min(size, len(text)) // 4
+                text = shortened(text, 8 * size)
                 if trouble.status != "compact" or size < 1_000:
                     raise
                 continue
@@ -1393,7 +1408,7 @@ class Agent:
     def show_context(self, _: str) -> Iterator[Event]:
         """/context: how large the context window is, how full, and of what."""
         yield from ()
-        pinned = {name: self.count(text) for name, text in self.pinned.items()}
+        pinned = {name: self.count(text) for name, text in self.pinned.items() if text in self.session.system}
         messages, summary = sum(map(self.count, self.session.messages)), self.count(self.session.summary)
         parts = {"instructions and tools": self.size() - messages - sum(pinned.values()), **pinned}
         parts |= {"summary": summary, "messages": messages - summary}
@@ -1518,19 +1533,22 @@ def find_journal(here: Path, resume: str) -> Path:
     folder = sessions_of(resume if os.sep in resume else here)
     newest = folder if not resume or os.sep in resume else None
     paths = [p for p in folder.parents[1].glob("*/sessions/*.jsonl") if p.stem == resume or p.parent == newest]
+    paths = [path for path in paths if resume or path.stat().st_size]  # an agent may have been killed as it began
     if not paths:
         raise ValueError(f"no session {resume or 'of ' + str(here)} in {folder.parents[1]}")
     return max(paths, key=os.path.getmtime)
 
 
-def adopt(session: Session, folder: Path):
-    """Goes on with a copy in this folder when the directory was moved, or the journal comes from somewhere else."""
-    own = folder / f"{session.id}.jsonl"
+def adopted(path: Path, folder: Path) -> Path:
+    """The journal in this folder: a copy, when its directory was moved, or it comes from somewhere else."""
+    own = folder / f"{path.stem}.jsonl"
+    if own.exists() and not own.read_bytes().startswith(path.read_bytes()):  # it is not what became of it
+        own = folder / f"{path.stem}-{secrets.token_hex(2)}.jsonl"
     if not own.exists():
         make_folders(own)
-        shutil.copyfile(session.path, own)
+        shutil.copyfile(path, own)
         own.chmod(0o600)
-    session.path = own
+    return own
 
 
 def find_session(start: str | None, resume: str | None) -> tuple[Path, Session]:
@@ -1549,9 +1567,11 @@ def find_session(start: str | None, resume: str | None) -> tuple[Path, Session]:
         raise ValueError(f"{directory!r} is not a directory" + ". Where is it now? --start_dir DIR" * (start is None))
     folder = sessions_of(directory)
     if resume is not None:
-        adopt(session, folder)
         try:
             session.hold()
+            if session.path.resolve().parent != folder.resolve():
+                session = Session(adopted(session.path, folder))
+                session.hold()
         except BlockingIOError:
             raise ValueError(f"another agent is at work in session {session.id}") from None
     if others := [path.stem for path in folder.glob("*.jsonl") if path != session.path and in_use(path)]:
@@ -1567,10 +1587,11 @@ def outline(path: Path) -> str:
         return f"{path.stem}  {error}"
     results = [fact for fact in facts if isinstance(fact, Result)]
     tokens = sum(Counter(r.usage)["prompt_tokens"] + Counter(r.usage)["completion_tokens"] for r in results)
-    ended = results[-1].status if results and facts[-1] is results[-1] else "broke off"
+    ended = results[-1].status if results and results[-1] in facts[-2:] else "broke off"
     words = next((fact.text for fact in facts if isinstance(fact, UserSaid)), "")
     done = f"{plural(sum(result.steps for result in results), 'step'):>12}  {tokens:12,} tokens"
-    return f"{path.stem}  {done}  {'at work' if in_use(path) else ended:11}  {' '.join(words.split())[:60]}"
+    damaged = f"  ! {facts[-1].text}" if isinstance(facts[-1], Noticed) else ""
+    return f"{path.stem}  {done}  {'at work' if in_use(path) else ended:11}  {' '.join(words.split())[:60]}{damaged}"
 
 
 def play(agent: Agent, text: str, show: Callable[[Event], None]) -> Event:
@@ -1606,39 +1627,47 @@ def converse(agent: Agent, show: Callable[[Event], None]) -> int:
     return EXIT_CODES["interrupted"] if agent.leaving else code
 
 
-def recorded(replies: Iterator[ModelReplied], summaries: Iterator[str], request: dict, *_) -> Iterator[Event]:
-    """Stands in for a model: yields the text of the next of these replies, gives back the reply."""
+def recorded(facts: Iterator[Event], summaries: Iterator[str], request: dict, *_) -> Iterator[Event]:
+    """Stands in for a model: gives back the next reply of a recorded turn, and yields what was learned before it."""
     if SUMMARY_PROMPT in request["messages"][-1]["content"]:
         message = {"role": "assistant", "content": next(summaries, "(none was recorded)")}
         return ModelReplied(message, {"prompt_tokens": 0, "completion_tokens": 0}, {})
-    if not (reply := next(replies, None)):
-        raise Trouble("interrupted", "the recording of this turn ends here")
-    yield TextArrived(reply.message["content"])
-    return reply
+    for fact in facts:
+        if isinstance(fact, ModelReplied):
+            yield TextArrived(fact.message["content"])
+            return fact
+        yield fact
+    raise Trouble("interrupted", "the recording of this turn ends here")
 
 
-def as_recorded(turn: list[Event]) -> list[ModelReplied]:
-    """The replies of a turn; a call that did not come to its end when it was recorded must not run in a replay."""
-    replies, ended = [], set()
+def as_recorded(turn: list[Event]) -> list[Event]:
+    """The replies of a turn, and the windows that were learned; a call that did not come to its end must not run."""
+    facts, ended = [], set()
     for fact in reversed(turn):
         if isinstance(fact, ToolReturned) and not fact.text.startswith(STOPPED):
             ended.add(fact.call)
+        if isinstance(fact, Learned) and fact.what == "context":
+            facts.insert(0, fact)
         if isinstance(fact, ModelReplied):
             calls = [call["id"] for call in fact.message.get("tool_calls", [])]
-            replies.insert(0, replace(fact, faults=fact.faults | {id: UNFINISHED for id in calls if id not in ended}))
+            facts.insert(0, replace(fact, faults=fact.faults | {id: UNFINISHED for id in calls if id not in ended}))
             ended.clear()
-    return replies
+    return facts
 
 
-def results(events: list[Event], directory: str) -> list[str]:
-    """What the tools returned, if they came to their end; times and the name of the directory made equal."""
-    texts = [event.text.replace(directory, "DIRECTORY") for event in events if isinstance(event, ToolReturned)]
+def results(events: list[Event], *directories: str) -> list[str]:
+    """What the tools returned, if they came to their end; times and the names of the directory made equal."""
+    texts = [OUTPUT_FILE.sub("", event.text) for event in events if isinstance(event, ToolReturned)]
+    for directory in directories:
+        texts = [text.replace(directory, "DIRECTORY") for text in texts]
     ended = [text for text in texts if not text.startswith((*STOPPED, f"error: {UNFINISHED}"))]
     return [re.sub(r"\d+(\.\d+)? ?m?s\b|\d+:\d\d(:\d\d)?", "TIME", text) for text in ended]
 
 
 def replay(facts: list[Event], agent: Agent, show: Callable[[Event], None]) -> int:
     """Plays a recorded session again, its replies and our tools: 0 when the results are the same, else 1."""
+    for fact in facts[-1:]:
+        show(fact) if isinstance(fact, Noticed) else None
     events, summaries = [], iter([fact.summary for fact in facts if isinstance(fact, Compacted)])
     begins = [i for i, fact in enumerate(facts) if isinstance(fact, UserSaid)]
     for begin, end in zip(begins, [*begins[1:], len(facts)], strict=True):
@@ -1646,7 +1675,8 @@ def replay(facts: list[Event], agent: Agent, show: Callable[[Event], None]) -> i
         play(agent, facts[begin].text, lambda happened: (show(happened), events.append(happened)))
         if agent.leaving:
             return EXIT_CODES["interrupted"]
-    before, now = results(facts, facts[0].directory), results(events, str(agent.workspace.directory))
+    places = sorted({fact.directory for fact in facts if isinstance(fact, Opened)}, key=len, reverse=True)
+    before, now = results(facts, *places), results(events, str(agent.workspace.directory))
     pairs = [pair for pair in zip_longest(before, now, fillvalue="(none)") if pair[0] != pair[1]]
     for then, text in pairs:
         show(Noticed(f"a result is not as recorded. Recorded:\n{then}\nNow:\n{text}"))
@@ -1673,12 +1703,13 @@ def run(config: Config) -> int:
     if not find_spec("openai"):
         raise ValueError("the package openai is missing: python -m pip install -r requirements.txt")
     if config.sessions:
-        print(*map(outline, sorted(sessions_of(config.start_dir or ".").glob("*.jsonl"))), sep="\n")
+        lines = [outline(path) for path in sorted(sessions_of(config.start_dir or ".").glob("*.jsonl"))]
+        Terminal(sys.stdout, sys.stdout).line("\n".join(lines) or "no sessions of this directory yet")
         return EXIT_CODES["done"]
     config = config if config.replay else find_model(config)
     facts = read_journal(Path(config.replay)) if config.replay else []
     if facts:
-        windows = [f.value for f in facts if isinstance(f, Learned) and f.what in ("context", "--context")]
+        windows = [fact.value for fact in facts if isinstance(fact, Learned) and fact.what == "--context"]
         config = replace(config, model="recorded", context=min(windows, default=config.context))
     directory, session = find_session(config.start_dir, config.resume)
     if facts and (start := Path(config.replay).with_suffix("")).is_dir():

@@ -1,22 +1,30 @@
-"""Speed and memory of the agent against a bare loop: python tests/bench.py
+"""Speed and memory of the agent: python tests/bench.py [GROUP...]
 
-Both run as processes, with the same SDK, shell and scripted server, in turns. Times are taken by the server when a
-request arrives; of several runs the best counts, for both. The exit code is 1 when a bound does not hold.
+Each figure stands beside what it is held against: the same of a bare loop, of an earlier time, or the most it may be.
+Loop and agent run as processes, with the same SDK, shell and scripted server, in turns. Times are taken by the server
+when a request arrives; of several runs the best counts, for both. The exit code is 1 when a bound does not hold.
 """
 
+import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
 from pathlib import Path
 from statistics import median
 
-from scripted import Server, calls, say
+from scripted import Reply, Request, Server, calls, common, say
 
 AGENT = Path(__file__).resolve().parent.parent / "tinyagent.py"
+sys.path.insert(0, str(AGENT.parent))
+import tinyagent  # noqa: E402 (found through the line above)
+
 LOOP = r"""
 import json
 import subprocess
@@ -56,7 +64,7 @@ while True:
         messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
 """
 
-STEPS = 200
+STEPS, WINDOW, MANY, FACTS = 200, 32_768, 2_000, 100_000  # of a run; of a long one in tokens, its steps; of a journal
 LAUNCHES, RUNS, FLOODS = 20, 3, 3  # so many runs of each
 FLOOD = "yes 'a line of the two hundred megabytes' | head -c 200000000"
 USAGE = {
@@ -64,6 +72,7 @@ USAGE = {
     "completion_tokens": 30,
     "total_tokens": 1_030,
 }  # counting is not the server's job here
+SUMMARY = "The user wants the modules checked; the ones so far passed, and what comes next stands in plan.txt. " * 17
 
 
 @dataclass(frozen=True)
@@ -76,42 +85,75 @@ class Run:
     memory: float  # MB of it at its peak
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of a request of a long session."""
+
+    summary: bool  # whether it asks for one
+    size: int  # characters of it
+    known: int  # characters of the messages with which it begins like the one before
+    memory: float  # MB of the agent
+    arrived: float  # seconds
+    answered: float
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure of the agent, what it is held against, and the bound of their ratio."""
+
+    what: str
+    unit: str
+    ours: float
+    other: float
+    bound: float = 1
+
+
 def loop(url: str, directory: str) -> list[str]:
     return [sys.executable, "-c", LOOP, url, "go on"]
 
 
-def agent(url: str, directory: str) -> list[str]:
-    return [sys.executable, str(AGENT), "--start_dir", directory, "--base_url", url, "--model", "scripted", "go on"]
+def agent(url: str, directory: str, *more: str) -> list[str]:
+    options = ["--start_dir", f"{directory}/work", "--base_url", url, "--model", "scripted"]
+    return [sys.executable, str(AGENT), *options, *more, "go on"]
+
+
+def play(program: Callable, directory: str, answer: Callable[[Request, int], Reply]) -> tuple[float, float]:
+    """Runs a program whose model is `answer`, made of a request and the program's process id, to its end in
+    directory/work. Gives back when it began, in seconds, and its peak memory in MB."""
+    os.makedirs(f"{directory}/work", exist_ok=True)
+    environment = {k: v for k, v in os.environ.items() if not re.match("OPENAI_|.*_PROXY$", k.upper())}
+    environment |= {"TINYAGENT_HOME": f"{directory}/home", "NO_PROXY": "127.0.0.1"}
+    # Tokens are estimated: there is no vocabulary, and fetching one ends at a port where nobody listens.
+    environment |= {"TIKTOKEN_CACHE_DIR": f"{directory}/none", "HTTPS_PROXY": "http://127.0.0.1:9"}
+    script = [lambda request: answer(request, process.pid)] * 2 * MANY
+    with Server(*script, check=False) as server, open(f"{directory}/log", "w+b") as log:
+        command, streams = program(server.url, directory), {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        began = time.perf_counter()
+        process = subprocess.Popen(command, env=environment, stderr=log, **streams)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode or server.breaches:
+            log.seek(0)
+            told = "\n".join([log.read().decode()[-2000:], *server.breaches])
+            sys.exit(f"{command[:2]} ended with {process.returncode}:\n{told}")
+    return began, used.ru_maxrss / (1_000_000 if sys.platform == "darwin" else 1_000_000 / 1024)
 
 
 def measure(program: Callable, *commands: str) -> Run:
     """Runs a program whose model calls the shell with these commands, one a step, and then is done."""
     arrived, sizes = [], []
 
-    def reply(place, request):
+    def answer(request, _):
         arrived.append(time.perf_counter())
         sizes.append(int(request.headers["content-length"]))
         request.body["messages"].clear()  # what this process has at a fork counts as the peak of the child
-        if place == len(commands):
+        if len(arrived) > len(commands):
             return say("Done.", usage=USAGE)
-        return calls(("run_shell_command", {"command": commands[place]}), text="I run it.", usage=USAGE)
+        return calls(("run_shell_command", {"command": commands[len(arrived) - 1]}), text="I run it.", usage=USAGE)
 
-    script = [lambda request, place=place: reply(place, request) for place in range(len(commands) + 1)]
-    with Server(*script, check=False) as server, tempfile.TemporaryDirectory() as directory:
-        os.mkdir(f"{directory}/work")
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("OPENAI_")}
-        environment |= {"TINYAGENT_HOME": f"{directory}/home", "NO_PROXY": "127.0.0.1"}
-        with open(f"{directory}/log", "w+b") as log:
-            streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": log}
-            began = time.perf_counter()
-            process = subprocess.Popen(program(server.url, f"{directory}/work"), env=environment, **streams)
-            _, status, used = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-            if process.returncode or len(arrived) != len(script):
-                log.seek(0)
-                sys.exit(f"the {program.__name__} ended with {process.returncode}:\n{log.read().decode()[-2000:]}")
+    with tempfile.TemporaryDirectory() as directory:
+        began, memory = play(program, directory, answer)
     steps = [after - before for before, after in zip(arrived, arrived[1:], strict=False)]
-    memory = used.ru_maxrss / (1_000_000 if sys.platform == "darwin" else 1_000_000 / 1024)
     return Run(arrived[0] - began, steps, (sizes[-1] - sizes[0]) / 4 / max(len(steps), 1), memory)
 
 
@@ -124,32 +166,158 @@ def step_at(number: int) -> Callable[[Run], float]:
     return lambda run: 1000 * median(run.steps[number - 20 : number])
 
 
+@cache
 def both(runs: int, *commands: str) -> tuple[list[Run], list[Run]]:
-    """So many runs of the loop and of the agent, in turns."""
-    pairs = [(measure(loop, *commands), measure(agent, *commands)) for _ in range(runs)]
-    return [bare for bare, _ in pairs], [ours for _, ours in pairs]
+    """So many runs of the agent and of the loop, in turns, after one of each that compiles what is imported."""
+    if runs > 1:
+        both(1)
+    pairs = [(measure(agent, *commands), measure(loop, *commands)) for _ in range(runs)]
+    return [ours for ours, _ in pairs], [bare for _, bare in pairs]
+
+
+def compared(what: str, unit: str, runs: tuple, figure: Callable[[Run], float], bound: float) -> Row:
+    return Row(what, unit, *(best(some, figure) for some in runs), bound)
+
+
+def launch() -> Iterator[Row]:
+    yield compared("launch to the first request", "ms", both(LAUNCHES), lambda run: 1000 * run.launch, 1.15)
+
+
+def steps() -> Iterator[Row]:
+    runs = both(RUNS, *["echo hello"] * STEPS)
+    yield compared("a tool step at 50 steps", "ms", runs, step_at(50), 2)
+    yield compared(f"a tool step at {STEPS} steps", "ms", runs, step_at(STEPS), 2)
+    yield compared("tokens added by a step", "", runs, lambda run: run.tokens, 1.1)
+    yield compared("peak memory", "MB", runs, lambda run: run.memory, 1.25)
+
+
+def flood() -> Iterator[Row]:
+    floods, (_, dry) = both(FLOODS, FLOOD), both(RUNS, *["echo hello"] * STEPS)
+    yield compared("peak memory while 200 MB are printed", "MB", (floods[0], dry), lambda run: run.memory, 1.25)
+    yield compared("that step", "ms", floods, lambda run: 1000 * run.steps[0], 1)
+
+
+def resident(pid: int) -> float:
+    """MB of memory that a process has now."""
+    if os.path.exists("/proc/self/statm"):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1_000_000
+    return int(subprocess.check_output(["ps", "-o", "rss=", "-p", str(pid)])) * 1024 / 1_000_000
+
+
+def call(number: int) -> tuple[str, dict]:
+    """What the model calls in a step, a command or every third time a part of a file: never twice the same."""
+    if number % 3 == 0:
+        return "read_from_file", {"path": "log.txt", "first_line": number, "line_count": 6}
+    command = f"printf 'module_{number}.py: line %s of {number * 7919 % 9973:04} passed\\n' {{{number}..{number + 6}}}"
+    return "run_shell_command", {"command": command}
+
+
+def seen_of_long_session() -> list[Seen]:
+    """Runs the agent for one turn of many steps, in a context window that they fill again and again."""
+    seen, before = [], []
+
+    def answer(request, pid):
+        arrived, messages = time.perf_counter(), request.body["messages"]
+        summary = bool(seen) and messages[-1]["role"] == "user"
+        texts = [json.dumps(part) for part in (request.body["tools"], *messages)]
+        size, known = sum(map(len, texts)), sum(map(len, texts[: common(before, texts)]))
+        before[:] = texts
+        messages.clear()
+        number = sum(not one.summary for one in seen)
+        usage = {"prompt_tokens": size // 4, "completion_tokens": 500 if summary else 50}
+        reply = calls(call(number), text=f"I check module {number}.", ids=[f"call_{number}"], usage=usage)
+        if summary or number == MANY:
+            reply = say(SUMMARY if summary else "Done.", usage=usage)
+        seen.append(Seen(summary, size, known, resident(pid), arrived, time.perf_counter()))
+        return reply
+
+    with tempfile.TemporaryDirectory() as directory:
+        os.mkdir(f"{directory}/work")
+        lines = [f"module_{number}.py: {number * 7919 % 9973:04} checks passed\n" for number in range(MANY + 10)]
+        Path(directory, "work", "log.txt").write_text("".join(lines))
+        play(lambda *where: agent(*where, "--context", str(WINDOW)), directory, answer)
+    return seen
+
+
+def waits(seen: list[Seen]) -> list[float]:
+    """Milliseconds from each answer to the next request."""
+    return [1000 * (after.arrived - before.answered) for before, after in zip(seen, seen[1:], strict=False)]
+
+
+def session() -> Iterator[Row]:
+    runs = [seen_of_long_session() for _ in range(RUNS)]
+    seen, times = runs[0], [min(same) for same in zip(*map(waits, runs), strict=False)]  # the runs are alike
+    cuts = [place for place, one in enumerate(seen) if one.summary]
+    plain = [passed for place, passed in enumerate(times) if not {place, place + 1} & {*cuts}]
+    last, first, full = map(median, (plain[-100:], plain[20:120], plain[cuts[0] : cuts[0] + 100]))
+    yield Row(f"a step at {MANY:,}, against the first 120", "ms", last, first, 1.2)  # whose requests are half as long
+    yield Row("the same, against the first full window", "ms", last, full, 1.2)
+    early, late = ([one.memory for one in part] for part in (seen[cuts[0] : cuts[1]], seen[-MANY // 4 :]))
+    yield Row("peak memory, against the first summary", "MB", max(late), max(early), 1.05)
+    share = sum(one.known for one in seen) / sum(one.size for one in seen)
+    yield Row("of the requests, not in a cache", "%", 100 * (1 - share), 5)
+    both_sides = [times[cut - 1] + times[cut] for cut in cuts]  # one of them a step with its tool
+    yield Row(f"a summary without the model ({len(cuts)})", "ms", median(both_sides) - median(plain), 50)
+
+
+def facts(name: str, directory: str) -> Iterator[tinyagent.Event]:
+    """What a journal of many turns holds, twenty steps each; every 500 steps the older half is summarised."""
+    yield tinyagent.Opened(name, directory, "scripted", "http://127.0.0.1/v1", tinyagent.SYSTEM_PROMPT)
+    usage = {"prompt_tokens": 50_000, "completion_tokens": 50, "cached_tokens": 49_000}
+    for number in range(FACTS):
+        if number % 20 == 0:
+            yield tinyagent.UserSaid(f"Check modules {number} to {number + 19}, and mend what does not pass.")
+        (tool, arguments), id, kind = call(number), f"call_{number}", "read" if number % 3 == 0 else "execute"
+        asked = {"id": id, "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
+        message = {"role": "assistant", "content": f"I check module {number}.", "tool_calls": [asked]}
+        yield tinyagent.ModelReplied(message, usage, {})
+        yield tinyagent.ToolCalled(id, kind, f"Checking {arguments}")
+        yield tinyagent.ToolReturned(id, f"exit code 0\n{f'module_{number}.py: line {id} passed' * 7}", False)
+        if number % 20 == 19:
+            yield tinyagent.ModelReplied({"role": "assistant", "content": "They pass."}, usage, {})
+            yield tinyagent.Result("done", 0, "They pass.", 21, usage, name, usage)
+        if number % 500 == 499 and number > 500:  # 500 steps are 1,050 messages
+            yield tinyagent.Compacted(1_050, SUMMARY, tinyagent.SYSTEM_PROMPT)
+
+
+def journal() -> Iterator[Row]:
+    """A session of many days, resumed."""
+    arrived, launches, readings = [], [], []
+
+    def answer(request, _):
+        arrived.append(time.perf_counter())
+        request.body["messages"].clear()
+        return say("Done.", usage=USAGE)
+
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "home", "bench", "sessions", "long.jsonl")
+        path.parent.mkdir(parents=True)
+        lines = (fact.to_json() + "\n" for fact in islice(facts(path.stem, f"{directory}/work"), FACTS))
+        path.write_text("".join(lines), encoding="utf-8")
+        for _ in range(RUNS):
+            began = time.perf_counter()
+            tinyagent.Session(path)
+            readings.append(time.perf_counter() - began)
+            began, _ = play(lambda *where: agent(*where, "--resume", path.stem), directory, answer)
+            launches.append(arrived[-1] - began)
+    yield Row(f"a journal of {FACTS:,} facts, resumed", "s", min(launches), 3)
+    yield Row("of this, the journal alone", "s", min(readings), 3)
+
+
+GROUPS = {group.__name__: group for group in (launch, steps, flood, session, journal)}
 
 
 def main() -> int:
-    both(1)  # compiles what is imported
-    launches, runs, floods = both(LAUNCHES), both(RUNS, *["echo hello"] * STEPS), both(FLOODS, FLOOD)
-    figures = [  # what, its unit, the runs of loop and agent, the figure of a run, the bound of the ratio
-        ("launch to the first request", "ms", launches, lambda run: 1000 * run.launch, 1.15),
-        ("a tool step at 50 steps", "ms", runs, step_at(50), 2),
-        (f"a tool step at {STEPS} steps", "ms", runs, step_at(STEPS), 2),
-        ("tokens added by a step", "", runs, lambda run: run.tokens, 1.1),
-        ("peak memory", "MB", runs, lambda run: run.memory, 1.25),
-        ("the same while 200 MB are printed", "MB", [runs[0], floods[1]], lambda run: run.memory, 1.25),
-        ("that step", "ms", floods, lambda run: 1000 * run.steps[0], 1),
-    ]
-    print(f"{'figure':36}{'tinyagent':>13}{'bare loop':>13}{'ratio':>8}{'bound':>8}  holds")
+    if unknown := {*sys.argv[1:]} - {*GROUPS}:
+        sys.exit(f"there is no group {', '.join(unknown)}; the groups are: {', '.join(GROUPS)}")
+    print(f"{'figure':40}{'tinyagent':>13}{'against':>13}{'ratio':>8}{'bound':>8}  holds")
     failed = 0
-    for what, unit, (loops, agents), figure, bound in figures:
-        bare, ours = best(loops, figure), best(agents, figure)
-        failed += ours > bound * bare
-        measured = "".join(f"{f'{value:,.1f} {unit:2}':>13}" for value in (ours, bare))
-        print(f"{what:36}{measured}{ours / bare:8.2f}{bound:8.2f}  {'no' if ours > bound * bare else 'yes'}")
-    print(f"The loop itself, while 200 MB are printed: {best(floods[0], lambda run: run.memory):,.0f} MB")
+    for row in (row for name in sys.argv[1:] or GROUPS for row in GROUPS[name]()):
+        measured = "".join(f"{f'{value:,.1f} {row.unit:2}':>13}" for value in (row.ours, row.other))
+        held = row.ours <= row.bound * row.other
+        failed += not held
+        told = f"{row.what:40}{measured}{row.ours / row.other:8.2f}{row.bound:8.2f}  {'yes' if held else 'no'}"
+        print(told, flush=True)
     return int(failed > 0)
 
 
