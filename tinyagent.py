@@ -22,6 +22,7 @@ import hashlib
 import inspect
 import json
 import math
+import mimetypes
 import mmap
 import os
 import queue
@@ -42,6 +43,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields, make_dataclass, replace
+from difflib import unified_diff
 from email.utils import parsedate_to_datetime
 from functools import cached_property, partial, wraps
 from importlib.util import find_spec
@@ -163,6 +165,7 @@ class Config:
     )
     sessions: bool = option(False, "", "list the directory's sessions: when, how long, how they ended, first words")
     replay: str = option("", "FILE", "take the replies from a recorded session, run the tools for real")
+    ask: bool = option(False, "", "ask before each command and each write")
     json: bool = option(False, "", "print events as JSON lines, last the result")
     api_key: str = field(default="", repr=False)  # never shown, never written, never handed to commands
 
@@ -201,6 +204,9 @@ Learned = event("Learned", what=str, value=object)  # of the server: api, refuse
 Result = event("Result", status=str, exit_code=int, text=str, steps=int, usage=dict, session=str, total=dict)
 # Signals are for whoever watches.
 TextArrived = event("TextArrived", text=str)
+Changing = event("Changing", call=str, diff=str)  # a file is about to be changed so
+Asked = event("Asked", call=str, kind=str, tool=str, plan=str)  # whether this may be done: a command, or a diff
+Printed = event("Printed", call=str, text=str)  # the last of what a running command printed
 Retrying = event("Retrying", reason=str, seconds=float)  # what was shown of the reply is withdrawn
 Noticed = event("Noticed", text=str)  # something the user should know
 
@@ -367,65 +373,145 @@ class Session:
 
 TICK = 0.1  # seconds between two looks at the clock while something is awaited
 FLOOD, SAVED = 1_000_000_000, 100_000_000  # bytes of output at which a command is ended; bytes of it that are kept
-QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "EDITOR": "true", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
+QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat", "EDITOR": "true", "VISUAL": "true"}
+QUIET |= {"GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "TERM": "dumb"}
 
 
-def end_group(process: subprocess.Popen):
-    """Ends a command and its process group: asked first, killed after two seconds."""
+def is_running(group: int) -> bool:
+    """Whether a process group has anybody in it."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, 0)
+        return True
+    return False
+
+
+def end_group(group: int):
+    """Ends a process group: asked first, killed after two seconds."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
-            os.killpg(process.pid, number)
-            process.wait(2)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
+        until = time.monotonic() + 2
+        while is_running(group) and time.monotonic() < until:
+            time.sleep(0.01)
+
+
+def ending(code: int) -> str:
+    """How a command ended."""
+    return f"exit code {code}" if code >= 0 else f"killed by signal {-code} ({signal.strsignal(-code)})"
+
+
+def difference(before: bytes, after: bytes) -> str:
+    """What changes between two texts, as the lines of a diff; of a large change only its size."""
+    old, new = (text.decode("utf-8", "replace").splitlines() for text in (before, after))
+    least = min(len(old), len(new))
+    first = next((i for i in range(least) if old[i] != new[i]), least)
+    same = next((i for i in range(least - first) if old[-1 - i] != new[-1 - i]), least - first)  # lines at the end
+    begin = max(first - 2, 0)
+    old, new = old[begin : len(old) - max(same - 2, 0)], new[begin : len(new) - max(same - 2, 0)]
+    if len(old) + len(new) > 1_000:  # difflib would take long
+        return f"@@ line {first + 1} @@\n-{plural(len(old), 'line')}\n+{plural(len(new), 'line')}"
+    return "\n".join([f"@@ line {first + 1} @@", *list(unified_diff(old, new, lineterm="", n=2))[3:]])
+
+
+def whole(data: bytes, limit: int) -> bytes:
+    """As many whole lines as the limit has room for; of a line that is longer, whole characters."""
+    if len(data) <= limit:
+        return data
+    end = data.rfind(b"\n", 0, limit) + 1 or limit
+    while data[end] & 0xC0 == 0x80:  # within a character
+        end -= 1
+    return data[:end]
+
+
+def tail(path: Path, size: int) -> str:
+    """The last bytes of a file, as text."""
+    with open(path, "rb") as file:
+        file.seek(-size, os.SEEK_END)
+        return file.read(size).decode("utf-8", "replace")
 
 
 @dataclass
 class Workspace:
     """Where the tools act, within which limits, and the tools: each gives back the text that the model reads. One that
-    takes long is a generator, which is sent a reason to stop, or "", at each tick."""
+    changes something is a generator: it yields what it is about to do, in full, then at each tick what was printed
+    meanwhile, and is sent a reason to stop, or ""."""
 
     directory: Path
     output: Path  # the folder for outputs that are too long for the model
     limit: int  # bytes of a result that the model gets
     secret: str  # a value that no command finds in its environment
+    left: set[int] = field(default_factory=set)  # process groups that commands left running
 
-    def run_shell_command(self, command: str, timeout: Annotated[int, Field(description="Seconds", ge=1)] = 120):
+    def run_shell_command(
+        self, command: str, timeout: Annotated[int, Field(description="Seconds", ge=1)] = 120
+    ) -> Iterator[str]:
         """Run a bash command; returns exit status, stdout and stderr. It starts in the working directory, with nothing
         on standard input; only files persist between commands. Keep something running with: cmd > log 2>&1 &"""
-        environment = {k: v for k, v in os.environ.items() if not self.secret or v.strip() != self.secret} | QUIET
-        options = {"cwd": self.directory, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
-        shell, deadline = [shutil.which("bash") or "/bin/sh", "-c", command], time.monotonic() + timeout
+        yield command
+        path, deadline, seen, stopped = self.output_file(), time.monotonic() + timeout, 0, ""
+        process, ended = self.start(command, path), threading.Event()
+        threading.Thread(target=lambda: (process.wait(), ended.set()), daemon=True).start()
+        try:
+            while not (ended.wait(TICK) or stopped):
+                before, seen = seen, path.stat().st_size
+                if time.monotonic() > deadline:
+                    stopped = f"timed out after {plural(timeout, 'second')}"
+                elif seen > FLOOD:
+                    stopped = f"ended at {FLOOD:,} bytes of output"
+                stopped = (yield tail(path, min(seen - before, 2_000))) or stopped
+            if stopped:
+                end_group(process.pid)
+            ended.wait(2)
+            return f"{stopped or ending(process.returncode)}\n{self.printed(path)}{self.remark(process.pid)}"
+        finally:
+            if not ended.is_set():
+                end_group(process.pid)
+            if path.stat().st_size <= self.limit:
+                path.unlink()
+            elif path.stat().st_size > SAVED:
+                os.truncate(path, SAVED)
+
+    def output_file(self) -> Path:
+        """A new file for the output of a command."""
         try:
             self.output.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError:  # the state cannot be written: commands run all the same
             self.output = Path(tempfile.mkdtemp(prefix="tinyagent-"))
-        path, process, stopped = self.output / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.txt", None, ""
-        try:
-            with open(path, "ab", opener=private) as out:  # no pipe: nothing that is left running can hold it open
-                process = subprocess.Popen(shell, stdout=out, stderr=subprocess.STDOUT, **options)
-            while not stopped:
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(TICK)
-                    break
-                if time.monotonic() > deadline:
-                    stopped = f"timed out after {plural(timeout, 'second')}"
-                elif path.stat().st_size > FLOOD:
-                    stopped = f"ended at {FLOOD:,} bytes of output"
-                stopped = (yield) or stopped
-            if stopped:
-                end_group(process)
-            code, size = process.returncode, path.stat().st_size
-            status = f"exit code {code}" if code >= 0 else f"killed by signal {-code} ({signal.strsignal(-code)})"
-            kept = "the whole is" if size <= SAVED else f"the first {SAVED:,} bytes are"
-            with open(path, "rb") as file:
-                output = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
-            return f"{stopped or status}\n{self.clip(output, f'{kept} in {path}')}"
-        finally:
-            if process and process.poll() is None:
-                end_group(process)
-            if path.exists() and path.stat().st_size <= self.limit:
+        return self.output / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.txt"
+
+    def start(self, command: str, path: Path) -> subprocess.Popen:
+        """Starts a command that writes into a file, not a pipe: nothing that it leaves running can hold that open."""
+        environment = {k: v for k, v in os.environ.items() if not self.secret or v.strip() != self.secret} | QUIET
+        options = {"cwd": self.directory, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        with open(path, "ab", opener=private) as out:
+            shell = [shutil.which("bash") or "/bin/sh", "-c", command]
+            try:
+                return subprocess.Popen(shell, stdout=out, stderr=subprocess.STDOUT, **options)
+            except (OSError, ValueError):
                 path.unlink()
-            elif path.exists() and path.stat().st_size > SAVED:
-                os.truncate(path, SAVED)
+                raise
+
+    def printed(self, path: Path) -> str:
+        """What a command printed, as the model gets it."""
+        size = path.stat().st_size
+        kept = "the whole is" if size <= SAVED else f"the first {SAVED:,} bytes are"
+        with open(path, "rb") as file:
+            output = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
+        return self.clip(output, f"{kept} in {path}")
+
+    def remark(self, group: int) -> str:
+        """What the model is told when a command left something running."""
+        if not is_running(group):
+            return ""
+        self.left.add(group)
+        return "\n[what it started in the background is running, and ends with the session]"
+
+    def close(self) -> int:
+        """Ends what commands left running; gives back of how many."""
+        running = [*filter(is_running, self.left)]
+        for group in running:
+            end_group(group)
+        return len(running)
 
     def list_files(self, directory: str = ".") -> str:
         """List a directory; subdirectories end in /."""
@@ -434,21 +520,35 @@ class Workspace:
         listing = "\n".join(names[:500]) + f"\n[... {len(names) - 500:,} more]" * (len(names) > 500)
         return self.clip(os.fsencode(listing), "use the shell for a part of them") or "(empty)"
 
-    def read_from_file(self, path: str, first_line: int = 1, line_count: int = 2000) -> str:
-        """Read a text file, or some of its lines."""
-        lines, first = self.read(path).splitlines(keepends=True), max(first_line, 1)
-        shown = lines[first - 1 :][: max(line_count, 1)]
-        if lines and not shown:
-            raise ValueError(f"{path} has {plural(len(lines), 'line')}: there is nothing from line {first_line} on")
-        text = self.clip(b"".join(shown), "read fewer lines at a time") or "(empty)"
-        return text + f"\n[lines {first} to {first - 1 + len(shown)} of {len(lines)}]" * (len(shown) < len(lines))
+    def read_from_file(self, path: str, first_line: int = 1, line_count: int = 2000, column: int = 1) -> str:
+        """Read a text file, or some of its lines; of a very long line from a column (in bytes) on."""
+        first, shown, number, skip, piece = max(first_line, 1), b"", 1, max(column, 1) - 1, b"\n"
+        with self.open(path) as file:
+            for piece in iter(lambda: file.readline(2**20), b""):  # a line may be as long as the file
+                if first <= number < first + max(line_count, 1) and len(shown) <= self.limit:
+                    shown, skip = shown + piece[skip:], max(0, skip - len(piece))
+                number += piece.endswith(b"\n")
+            size = file.tell()
+        total = number - piece.endswith(b"\n")
+        if b"\0" in shown[:8192]:
+            kind = mimetypes.guess_type(path)[0] or "of unknown type"
+            raise ValueError(f"{path} is binary, {plural(size, 'byte')}, {kind}: use the shell to look into it")
+        if size and not shown:
+            raise ValueError(f"{path} has {plural(total, 'line')}: there is nothing from line {first_line} on")
+        kept = whole(shown, self.limit)
+        last, inside = first + kept.count(b"\n") - kept.endswith(b"\n"), len(kept) < len(shown) and kept[-1:] != b"\n"
+        more = f"; go on with first_line={last}, column={max(column, 1) + len(kept)}" * inside
+        part = f"\n[lines {first} to {last} of {total}{more}]" * (len(kept) < size)
+        return (kept.decode("utf-8", "replace") or "(empty)") + part
 
-    def write_to_file(self, path: str, content: Annotated[str, Field(description="The whole new text")]) -> str:
+    def write_to_file(
+        self, path: str, content: Annotated[str, Field(description="The whole new text")]
+    ) -> Iterator[str]:
         """Create or replace a file; missing directories are made."""
-        self.replace(path, content.encode())
+        yield from self.replace(path, content.encode())
         return f"Wrote {plural(len(content.encode()), 'byte')} to {path}"
 
-    def edit_file(self, path: str, old: str, new: str, replace_all: bool = False) -> str:
+    def edit_file(self, path: str, old: str, new: str, replace_all: bool = False) -> Iterator[str]:
         """Replace `old`, an exact text that the file has once, by `new`."""
         if not old or old == new:
             raise ValueError("`old` must be some text, and `new` another")
@@ -458,10 +558,13 @@ class Workspace:
         places = re.finditer(b"(?=%b)" % re.escape(before), data)  # also those that overlap
         at = [data.count(b"\n", 0, place.start()) + 1 for place in places]
         if not at:
-            raise ValueError(f"`old` is not in {path}. Read it again and give the exact text")
+            like = re.search(rb"\s+".join(map(re.escape, before.split())) or rb"(?!)", data)
+            line = data.count(b"\n", 0, like.start()) + 1 if like else 0
+            hint = f"; line {line} differs only in white space" if like else ""
+            raise ValueError(f"`old` is not in {path}{hint}. Read it again and give the exact text")
         if len(at) > 1 and not replace_all:
             raise ValueError(f"`old` is there {len(at)} times, at lines {at[:20]}. Give more of the text around it")
-        self.replace(path, data.replace(before, after))
+        yield from self.replace(path, data.replace(before, after))
         return f"Replaced {plural(data.count(before), 'place')} in {path}, line {at[0]}"
 
     def file(self, name: str) -> Path:
@@ -472,19 +575,33 @@ class Workspace:
                 raise ValueError(f"{path} is not a regular file")
         return path
 
+    def open(self, name: str):
+        """The file, opened to read its bytes."""
+        return open(self.file(name), "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
+
     def read(self, name: str) -> bytes:
-        with open(self.file(name), "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
+        with self.open(name) as file:
             return file.read() or b""  # nothing where reading would block, as in /proc/kmsg
 
-    def replace(self, name: str, data: bytes):
-        """Puts the bytes in the place of the file, at once or not at all; links and permissions stay as they are."""
+    def replace(self, name: str, data: bytes) -> Iterator[str]:
+        """Yields the difference, then puts the bytes in the place of the file, at once or not at all. Its links, owner
+        and permissions stay as they are."""
         path = self.file(name).resolve()
+        old = path.stat() if path.exists() else None
+        if old and not os.access(path, os.W_OK):
+            raise PermissionError(f"{path} is read-only")
+        yield difference(path.read_bytes() if old else b"", data)
+        if old and old.st_nlink > 1:  # it has other names, which would keep the old file
+            path.write_bytes(data)
+            return
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".tinyagent-", dir=path.parent) as folder:  # which nobody else can open
             new = Path(folder, "new")
             new.write_bytes(data)
-            if path.exists():
-                shutil.copymode(path, new)
+            if old:
+                new.chmod(stat.S_IMODE(old.st_mode))
+                with suppress(PermissionError):
+                    os.chown(new, old.st_uid, old.st_gid)
             new.replace(path)
 
     def clip(self, data: bytes | mmap.mmap, advice: str, limit: int = 0) -> str:
@@ -512,7 +629,7 @@ class Tool:
     def __init__(self, method: Callable):
         from pydantic import Field, TypeAdapter  # noqa: F401 (annotations are looked up among the names of this frame)
 
-        self.kind, self.saying = TOOLS[method.__name__]
+        self.name, (self.kind, self.saying) = method.__name__, TOOLS[method.__name__]
         self.adapter = TypeAdapter(wraps(method)(lambda **given: partial(method, **given)))  # converts, runs nothing
         schema = self.adapter.json_schema()
         for parameter in schema["properties"].values():
@@ -1104,6 +1221,8 @@ class Agent:
         self.config, self.session, self.chat = config, session, chat
         self.workspace = Workspace(directory, session.path.parents[1] / "output", self.result_limit(1), config.api_key)
         self.stopped, self.busy, self.leaving, self.began = threading.Event(), False, False, 0.0
+        self.approve: Callable[[Event], str] | None = None  # answers what is asked: y, a, or why not
+        self.allowed: set[str] = set()  # tools that need no approval any more
         self.least, self.pinned = 0, {}  # tokens that the last measure left; the pinned files as the model was told
         self.sent, self.known, self.warned = 0, 0, False  # messages of the last request; its tokens with all else
         self.vocabulary, self.loading = None, False  # tiktoken's, when it is worth 85 MB of memory
@@ -1175,25 +1294,46 @@ class Agent:
     def call(self, call: dict, fault: str | None) -> Iterator[Event]:
         """Runs one tool call. Whatever goes wrong with it is an answer to the model."""
         self.check()
-        tool, failed, reason = self.tools.get(call["function"]["name"]), False, None
+        tool, failed, end = self.tools.get(call["function"]["name"]), False, None
         try:
             if fault or not tool:
                 raise ValueError(fault or f"there is no such tool; the tools are: {', '.join(self.tools)}")
             run = tool.bind(json.loads(call["function"]["arguments"]))
             yield self.session.record(ToolCalled(call["id"], tool.kind, tool.describe(run)))
             result = run()
-            while not isinstance(result, str):  # it takes long, and is told if the turn has to end
-                result.send(reason)
-                reason = self.reason_to_end()
-        except StopIteration as end:
-            result = end.value
+            if not isinstance(result, str):
+                result = yield from self.perform(call["id"], tool, result)
         except Exception as error:
-            result, failed = "error: " + " ".join(str(error).split())[:1000], True
+            result, failed, end = "error: " + " ".join(str(error).split())[:1000], True, error
         times = self.repeated(json.dumps([call["function"], result]))
         result += SAME_AGAIN.format(times) * (times >= 3)
         yield self.session.record(ToolReturned(call["id"], clean(result), failed))
         if times == 10:
             raise Trouble("limit", "stopped: the model made the same call ten times, with the same result")
+        if isinstance(end, Trouble):
+            raise end
+
+    def perform(self, call: str, tool: Tool, work: Iterator[str]) -> Iterator[Event]:
+        """Lets a tool do what it is about to do, if the user approves where --ask wants that; gives back its result."""
+        plan, reason = next(work), ""
+        if tool.kind == "edit":
+            yield Changing(call, plan)
+        if self.config.ask and tool.name not in self.allowed:
+            if not self.approve:
+                raise Trouble("needs_input", f"not run: --ask, and nobody is there to be asked: {plan[:500]}")
+            yield (question := Asked(call, tool.kind, tool.name, plan))
+            answer = self.approve(question).strip()
+            if answer.lower() in ("a", "always"):
+                self.allowed.add(tool.name)
+            elif answer.lower() not in ("y", "yes"):
+                raise ValueError(f"not run: the user says no {answer}")
+        try:
+            while True:
+                if printed := work.send(reason or None):
+                    yield Printed(call, clean(printed))
+                reason = self.reason_to_end()
+        except StopIteration as end:
+            return end.value
 
     def repeated(self, call: str) -> int:
         """How often there was this call with this result since something new happened."""
@@ -1434,11 +1574,27 @@ def spent(usage: dict) -> str:
     return told + (f", ${n['cost']:.4f}" if n["cost"] else "")
 
 
+def plain(text: str) -> str:
+    """The text without what could move a terminal's cursor, or worse: control characters and changes of direction."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", "", text)
+
+
+def few(text: str, count: int) -> list[str]:
+    """The lines of a text, indented; when there are more than so many, the first and the last."""
+    lines = ["  " + line[:200] for line in text.strip("\n").splitlines()]
+    half = count // 2
+    return (
+        lines if len(lines) <= count else [*lines[:half], f"  ... {len(lines) - 2 * half:,} lines ...", *lines[-half:]]
+    )
+
+
 class Terminal:
     """Shows events as text: a conversation on one stream; of a task the answer on `out` and the rest on `log`."""
 
     def __init__(self, out, log):
         self.out, self.log, self.talking, self.fresh = out, log, out is log, True  # fresh: at the start of a line
+        self.rich = log.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
+        self.tail = 0  # lines at the bottom that stand there only while a command runs
 
     def show(self, happened: Event):
         match happened:
@@ -1448,32 +1604,46 @@ class Terminal:
                 self.line(happened.message["content"])
             case ToolCalled():
                 self.line(f"* {happened.saying}")
+            case Changing():
+                for line in few(happened.diff, 20):
+                    self.line(line, colour={"+": "32", "-": "31"}.get(line[2:3], ""))
+            case Asked() if happened.kind != "edit":
+                self.line("\n".join("  " + line for line in happened.plan.splitlines()))
+            case Printed() if self.rich:
+                self.show_tail(happened.text)
             case ToolReturned():
-                lines = ["  " + line[:200] for line in happened.text.strip().splitlines()]
-                if len(lines) > 5:
-                    lines[2:-2] = [f"  ... {plural(len(lines) - 4, 'line')} ..."]
-                self.line("\n".join(lines))
+                self.line("\n".join(few(happened.text, 5)))
             case Retrying():
                 again = f"trying again in {happened.seconds:.1f} s; what was shown of this reply is withdrawn"
                 self.line(f"! {happened.reason}\n! {again}")
             case Noticed():
                 self.line(f"! {happened.text}")
             case Result(status=status, text=text, usage=usage, total=total):
-                answered = status in ("done", "needs_input")
+                answered = status in ("done", "needs_input") and happened.steps
                 self.line("" if answered else f"! {status}: {text}")
                 self.line(f"[{plural(happened.steps, 'step')}, {spent(usage)}; session: {spent(total)}]")
                 if answered and not self.talking:
                     self.line(text, self.out)
 
-    def line(self, text: str, stream=None):
-        if text.strip():
-            self.write("\n" * (not self.fresh) + f"{text}\n", stream)
+    def show_tail(self, text: str):
+        """Shows the last lines of what a command prints, in the place of those before."""
+        lines = [line[: shutil.get_terminal_size().columns - 3] for line in plain(text).splitlines()[-5:]]
+        self.write("" if self.fresh else "\n")
+        print(*[f"\x1b[2m  {line}\x1b[0m" for line in lines], sep="\n", file=self.log, flush=True)
+        self.tail = len(lines)
 
-    def write(self, text: str, stream=None):
-        """Writes text, but not the control characters that could move a terminal's cursor, or worse."""
-        if text := re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "", text):
-            print(text, end="", file=stream or self.log, flush=True)
+    def line(self, text: str, stream=None, colour: str = ""):
+        if text.strip():
+            self.write("\n" * (not self.fresh) + f"{text}\n", stream, colour)
+
+    def write(self, text: str, stream=None, colour: str = ""):
+        """Writes text, harmless and in a colour if there is one."""
+        over, self.tail = f"\x1b[{self.tail}F\x1b[J" * bool(self.tail), 0
+        if text := plain(text):
             self.fresh = text.endswith("\n")
+            text = f"\x1b[{colour}m{text}\x1b[0m" if colour and self.rich else text
+        if over + text:
+            print(over + text, end="", file=stream or self.log, flush=True)
 
 
 # ----------------------------------------------------------------------------------------------------- 8 JSON lines
@@ -1627,6 +1797,18 @@ def converse(agent: Agent, show: Callable[[Event], None]) -> int:
     return EXIT_CODES["interrupted"] if agent.leaving else code
 
 
+def approve(agent: Agent, question: Event) -> str:
+    """The user's answer to a question that was shown."""
+    agent.busy = False  # so that a Ctrl-C ends the waiting
+    try:
+        return input("Do this? y: yes, a: always, or why not: ")
+    except (KeyboardInterrupt, EOFError):
+        agent.stopped.set()
+        return ""
+    finally:
+        agent.busy = True
+
+
 def recorded(facts: Iterator[Event], summaries: Iterator[str], request: dict, *_) -> Iterator[Event]:
     """Stands in for a model: gives back the next reply of a recorded turn, and yields what was learned before it."""
     if SUMMARY_PROMPT in request["messages"][-1]["content"]:
@@ -1717,6 +1899,8 @@ def run(config: Config) -> int:
             raise ValueError(f"{directory} is not empty: the recording would overwrite what is there")
         shutil.copytree(start, directory, dirs_exist_ok=True)  # what was there when it was recorded
     agent = Agent(config, directory, session, Model(config, session.learned).chat)
+    if sys.stdin.isatty() and not config.task:
+        agent.approve = partial(approve, agent)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, partial(stop, agent))
     terminal = Terminal(sys.stdout, sys.stderr if config.task else sys.stdout)
@@ -1733,6 +1917,8 @@ def run(config: Config) -> int:
         print(f"tinyagent: the output cannot be written: {error}", file=sys.stderr)
         return EXIT_CODES["error"]
     finally:
+        if running := agent.workspace.close():
+            show(Noticed(f"ended what {plural(running, 'command')} had left running"))
         if session.path.exists() and not config.json and not facts:
             terminal.fresh = bool(config.task or not sys.stdin.isatty())  # else behind the prompt
             command = [sys.executable, sys.argv[0], "--resume", session.id]

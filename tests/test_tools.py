@@ -52,6 +52,16 @@ def shell(space, command, timeout=120, reason=lambda: ""):
         return status, output
 
 
+def done(tool, *arguments):
+    """What a tool gives back, when it is let do all that it is about to do."""
+    work = tool(*arguments)
+    try:
+        while True:
+            next(work)
+    except StopIteration as end:
+        return end.value
+
+
 @contextmanager
 def within(seconds):
     """Fails when the block takes longer, also when it would never end."""
@@ -164,8 +174,13 @@ def test_without_a_key_the_whole_environment_is_there(space, monkeypatch):
 def test_a_process_in_the_background_is_not_waited_for(space):
     with within(5):
         status, output = shell(space, "sleep 300 & echo $!")
-    os.kill(int(output), signal.SIGKILL)  # it was left running
-    assert status == "exit code 0"
+    pid, _, remark = output.partition("\n")
+    assert status == "exit code 0" and "running" in remark
+    os.kill(int(pid), 0)  # it is
+    assert space.close() == 1
+    with pytest.raises(ProcessLookupError):
+        while True:
+            os.kill(int(pid), 0)  # until its parent has taken notice
 
 
 def test_what_runs_on_in_the_background_does_not_disturb_the_output(space):
@@ -345,8 +360,20 @@ def test_a_long_file_is_cut_and_its_size_told(space):
     text = "".join(f"line {number}\n" for number in range(300))
     (space.directory / "file").write_text(text)
     read = space.read_from_file("file")
-    assert read.startswith(text[:400]) and read.endswith(text[-400:])
-    assert f"{len(text):,} bytes" in read and len(read) < LIMIT + 300
+    shown, _, remark = read.partition("\n[")
+    assert text.startswith(shown) and LIMIT - 20 < len(shown) < LIMIT
+    assert remark == f"lines 1 to {len(shown.splitlines())} of 300]"
+
+
+def test_a_long_line_is_read_in_parts(space):
+    line = "é" * 600 + "x" * 900 + "\n"
+    (space.directory / "file").write_text("first\n" + line + "last\n")
+    parts, where = [], {"first_line": 2}
+    while where:
+        part, _, remark = space.read_from_file("file", **where, line_count=1).rpartition("\n[")
+        parts.append(part)
+        where = {name: int(number) for name, number in re.findall(r"(first_line|column)=(\d+)", remark)}
+    assert "".join(parts) == line and len(parts) == 3
 
 
 def test_bytes_that_are_no_text_are_replaced(space):
@@ -360,7 +387,7 @@ def test_bytes_that_are_no_text_are_replaced(space):
 @pytest.mark.parametrize("content", ["", "x", "a\r\nb\rc\n", "é 😀\n", "\n", "\ufeffx"])
 def test_exactly_the_content_is_written(space, content):
     (space.directory / "file").write_text("something longer than all of these\n")
-    told = space.write_to_file("file", content)
+    told = done(space.write_to_file, "file", content)
     assert (space.directory / "file").read_bytes() == content.encode()
     assert re.search(rf"\b{len(content.encode())} bytes?\b.*\bfile$", told)
 
@@ -368,15 +395,15 @@ def test_exactly_the_content_is_written(space, content):
 @pytest.mark.parametrize("path", ["d/e/file", "my file.txt", "./d/../file", "x" * 255, "中" * 85], ids=range(5))
 def test_a_new_file_and_its_parents_are_made(space, path):
     (space.directory / "d").mkdir()
-    space.write_to_file(path, "new")
+    done(space.write_to_file, path, "new")
     assert (space.directory / path).read_text() == "new"
     assert [name for name in files(space.directory) if name.startswith(".")] == []
 
 
 def test_an_absolute_path_and_a_tilde(space, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    space.write_to_file("~/here", "home")
-    space.write_to_file(str(tmp_path / "there"), "absolute")
+    done(space.write_to_file, "~/here", "home")
+    done(space.write_to_file, str(tmp_path / "there"), "absolute")
     assert space.read_from_file("~/here") == "home" == (tmp_path / "here").read_text()
     assert (tmp_path / "there").read_text() == "absolute"
     assert files(space.directory) == []
@@ -392,16 +419,16 @@ def test_permissions_stay_as_they_are(space, mode):
     file = space.directory / "file"
     file.write_text("old\n")
     file.chmod(mode)
-    space.write_to_file("file", "new\n")
+    done(space.write_to_file, "file", "new\n")
     assert stat.S_IMODE(file.stat().st_mode) == mode
-    space.edit_file("file", "new", "newer")
+    done(space.edit_file, "file", "new", "newer")
     assert stat.S_IMODE(file.stat().st_mode) == mode
 
 
 def test_a_new_file_has_the_usual_permissions(space):
     before = os.umask(0o027)
     try:
-        space.write_to_file("file", "new\n")
+        done(space.write_to_file, "file", "new\n")
     finally:
         os.umask(before)
     assert stat.S_IMODE((space.directory / "file").stat().st_mode) == 0o640
@@ -411,8 +438,8 @@ def test_a_new_file_has_the_usual_permissions(space):
 def test_a_link_stays_a_link_and_its_target_changes(space, target):
     (space.directory / "file").write_text("old\n")
     (space.directory / "link").symlink_to(target)
-    space.write_to_file("link", "changed\n")
-    space.edit_file("link", "changed", "changed twice")
+    done(space.write_to_file, "link", "changed\n")
+    done(space.edit_file, "link", "changed", "changed twice")
     assert (space.directory / "link").is_symlink()
     assert (space.directory / target).read_text() == "changed twice\n"
 
@@ -427,7 +454,7 @@ def test_only_the_matched_bytes_change(space, before, old, new, after):
     places = sum(data.startswith(old_bytes, place) for place in range(len(data)))
     (space.directory / "file").write_bytes(data)
     if places == 1 and old != new:
-        space.edit_file("file", old, new)
+        done(space.edit_file, "file", old, new)
         data = before + new.encode() + after
     else:
         refusal(space.edit_file, "file", old, new)
@@ -446,7 +473,7 @@ def test_only_the_matched_bytes_change(space, before, old, new, after):
 )
 def test_an_edit_in_bytes(space, before, old, new, after):
     (space.directory / "file").write_bytes(before)
-    assert "line" in space.edit_file("file", old, new)
+    assert "line" in done(space.edit_file, "file", old, new)
     assert (space.directory / "file").read_bytes() == after
 
 
@@ -471,7 +498,7 @@ def test_an_edit_that_is_not_clear_changes_nothing(space, old, new, said):
 
 def test_all_places_when_asked_for(space):
     (space.directory / "file").write_text("one two one\none\n")
-    assert "3 places" in space.edit_file("file", "one", "1", True)
+    assert "3 places" in done(space.edit_file, "file", "one", "1", True)
     assert (space.directory / "file").read_text() == "1 two 1\n1\n"
 
 
@@ -514,7 +541,7 @@ def test_a_refusal_names_the_path(oddities, path):
 def test_a_link_to_itself_is_refused(oddities):
     assert "loop" in refusal(oddities.read_from_file, "loop")
     with pytest.raises((OSError, RuntimeError), match="loop"):
-        oddities.write_to_file("loop", "content")
+        done(oddities.write_to_file, "loop", "content")
 
 
 # --------------------------------------------------------------------------------------------------------- arguments
@@ -556,7 +583,7 @@ def test_all_that_is_wrong_is_told_at_once(tools):
 def test_arguments_are_converted_and_the_call_runs_when_it_is_called(space, tools):
     call = tools[WRITE].bind({"path": "x", "content": "text"})
     assert files(space.directory) == []
-    assert "4 bytes" in call() and files(space.directory) == ["x"]
+    assert "4 bytes" in done(call) and files(space.directory) == ["x"]
     assert tools[SHELL].bind({"command": "ls", "timeout": "30"}).keywords == {"command": "ls", "timeout": 30}
 
 
