@@ -8,14 +8,16 @@
     python tinyagent.py --start_dir DIR "a task"    does it and exits; standard output is the answer alone
 
 A model gets five tools and is called until it answers without calling one. Whatever happens is a fact in a journal, so
-a session can be stopped, killed, resumed and replayed. It is no sandbox: commands run as you. It has no sub-agents, no
-plan mode and no index: the model can call this file from its shell, write plan.txt, and grep.
+a session can be stopped, killed, resumed and replayed. Commands run as you; --sandbox bounds where they write. It has
+no sub-agents, no plan mode and no index: the model can call this file from its shell, write plan.txt, and grep.
 Read it from the top: a floor uses only the floors above it.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
+import errno
 import fcntl
 import gc
 import hashlib
@@ -34,6 +36,7 @@ import shutil
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import tempfile
@@ -164,6 +167,14 @@ class Config:
         None, "ID", "go on with this session (or PATH of one), or the directory's newest", str, nargs="?", const=""
     )
     sessions: bool = option(False, "", "list the directory's sessions: when, how long, how they ended, first words")
+    sandbox: str = option(
+        "",
+        "offline",
+        "commands and tools write only below DIR, and see no secrets; offline: no network either",
+        nargs="?",
+        const="on",
+        choices=("on", "offline"),
+    )
     replay: str = option("", "FILE", "take the replies from a recorded session, run the tools for real")
     ask: bool = option(False, "", "ask before each command and each write")
     json: bool = option(False, "", "print events as JSON lines, last the result")
@@ -377,6 +388,168 @@ QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat", "EDITOR": "true"
 QUIET |= {"GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "TERM": "dumb"}
 
 
+SECRETS = (  # in the home directory: what --sandbox hides
+    ".ssh,.gnupg,.aws,.azure,.kube,.docker/config.json,.netrc,.git-credentials,.npmrc,.pypirc,.pgpass,.password-store,"
+    ".config/gh,.config/gcloud,.config/rclone,.config/op,.local/share/keyrings,.local/state/tinyagent,.bash_history,"
+    ".zsh_history,.mozilla,.thunderbird,.config/google-chrome,.config/chromium,Library/Keychains,Library/Cookies,"
+    "Library/Application Support/Google,Library/Application Support/Firefox"
+)
+DEVICES = [Path("/dev", name) for name in ("null", "zero", "full", "random", "urandom", "tty", "shm")]  # shm: for locks
+LIST, READ, OF_FILES = 1 << 3, 0b101, 0xC007  # rights of Landlock
+KEPT = sum(1 << number for number in (0, 1, 3, 4, 5, 6, 7, 10, 18))  # capabilities with which root stays inside
+SOCKET = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # machine -> its number, and that of socket()
+GAPS = {5: "ioctls of devices", 6: "ending other programs", 9: "what serves a Unix socket (Docker, tmux, D-Bus)"}
+
+
+def beside(hidden: Collection[Path], folder: Path) -> Iterator[Path]:
+    """All that a folder holds but what is hidden, as few paths that have the rest below them. No link is followed."""
+    inside = [path for path in hidden if path.is_relative_to(folder)]
+    if not inside:
+        yield folder
+    elif folder not in inside:
+        names = {path.relative_to(folder).parts[0] for path in inside}
+        with suppress(OSError):  # it can be searched, not listed
+            names.update(os.listdir(folder))
+        for path in (folder / name for name in names):
+            yield from () if path.is_symlink() else beside(inside, path)
+
+
+def within(path: Path, places: Collection[Path]) -> bool:
+    """Whether a path, which need not exist, leads to or below one of these places, in whatever case it is written."""
+    real = Path(os.path.realpath(path))
+    pairs = [(parent, place) for parent in (real, *real.parents) for place in places if parent.exists()]
+    return any(place.exists() and parent.samefile(place) for parent, place in pairs)
+
+
+def kernel(function: str, *arguments) -> int:
+    """What a function of libc answers. OSError when it fails."""
+    import ctypes  # here and not above: it takes time that only --sandbox needs
+
+    if (answer := getattr(ctypes.CDLL(None, use_errno=True), function)(*arguments)) < 0:
+        raise OSError(ctypes.get_errno(), f"--sandbox: {os.strerror(ctypes.get_errno())}", function)
+    return answer
+
+
+def allow(rules: int, path: Path, rights: int):
+    """Adds a path, if it is there, to the rules of Landlock: these rights to it and to all below it."""
+    with suppress(FileNotFoundError):
+        place = os.open(path, os.O_PATH)
+        rights &= -1 if path.is_dir() else OF_FILES
+        kernel("syscall", 445, rules, 1, struct.pack("=Qi", rights, place), 0)
+        os.close(place)
+
+
+def weaken():
+    """Takes from this thread, and from what it starts, that with which root gets around Landlock. And nobody may trace
+    this process: commands could, as this thread is bound as they are, but it has the memory of the whole program."""
+    from ctypes import create_string_buffer
+
+    head, sets = struct.pack("Ii", 0x20080522, 0), create_string_buffer(24)
+    kernel("capget", head, sets)
+    effective, permitted = struct.unpack_from("2I", sets)
+    kernel("capset", head, struct.pack("6I", effective & KEPT, permitted & KEPT, 0, 0, 0, 0))
+    kernel("prctl", 38, 1, 0, 0, 0)  # no new privileges: setuid programs have none
+    kernel("prctl", 4, 0, 0, 0, 0)  # not dumpable
+
+
+def refuse_sockets():
+    """Lets this thread, and what it starts, make local sockets alone: Landlock knows TCP and no other protocol."""
+    from ctypes import addressof, create_string_buffer
+
+    machine, number = SOCKET.get(os.uname().machine, (0, 0))
+    load, equal, at_least, answer, no, yes = 0x20, 0x15, 0x35, 0x06, 0x50000 | errno.EACCES, 0x7FFF0000
+    steps = [(load, 0, 0, 4), (equal, 0, 8, machine)]  # operation, steps to skip if true, if false, operand
+    steps += [(load, 0, 0, 0), (at_least, 6, 0, 1 << 30), (equal, 5, 0, 425), (equal, 0, 3, number)]  # 425: io_uring
+    steps += [(load, 0, 0, 16), (equal, 1, 0, socket.AF_UNIX), (equal, 0, 1, 16)]  # 16: netlink, to this kernel
+    program = b"".join(struct.pack("HBBI", *step) for step in [*steps, (answer, 0, 0, yes), (answer, 0, 0, no)])
+    if machine:
+        code = create_string_buffer(program)
+        kernel("prctl", 22, 2, struct.pack("HP", len(program) // 8, addressof(code)), 0, 0)
+
+
+class Sandbox:
+    """Bounds what tools and commands can do; one without a `kind` does not. On Linux they run in a thread that gave up
+    the rest for itself and all that it starts; on macOS commands start in a sandbox, and tools look at real paths."""
+
+    def __init__(self, kind: str = "", directory: Path = Path(), state: Path = Path()):
+        """A new one, with a directory for temporary files. ValueError or OSError when this system cannot keep to it."""
+        self.private, self.environment, self.prefix, self.pool, self.lacking = None, {}, [], None, ""
+        if not kind:
+            return
+        home, self.offline = Path(os.path.expanduser("~")).resolve(), kind == "offline"
+        secret = [home / name for name in SECRETS.split(",") if (home / name).exists()]
+        linked = [path for folder in secret for path in folder.glob("*") if path.is_symlink() and path.is_file()]
+        self.hidden = {path.resolve() for path in (state, *secret, *linked)}
+        if inside := sorted(path for path in self.hidden if path.is_relative_to(directory)):
+            raise ValueError(f"--sandbox cannot hide {inside[0]}: it is in the working directory")
+        self.private = Path(tempfile.mkdtemp(prefix="tinyagent-")).resolve()
+        atexit.register(shutil.rmtree, self.private, ignore_errors=True)
+        for name in ("tmp", "output"):
+            (self.private / name).mkdir(mode=0o700)
+        self.writable = [directory, self.private / "tmp"]
+        self.environment = dict.fromkeys(("TMPDIR", "TMP", "TEMP"), str(self.writable[1]))
+        if sys.platform == "darwin":
+            self.prefix = ["/usr/bin/sandbox-exec", "-p", self.profile()]
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        self.pool = ThreadPoolExecutor(1)
+        self.run(self.confine)
+
+    def run(self, function: Callable, *arguments):
+        """What the function gives back, or raises, when it is called within the bounds."""
+        return self.pool.submit(function, *arguments).result() if self.pool else function(*arguments)
+
+    def confine(self):
+        """Bounds this thread for good. ValueError when the kernel cannot, OSError when it does not."""
+        version = 0
+        with suppress(OSError, AttributeError):
+            version = kernel("syscall", 444, None, 0, 1)
+        if version < 3 + self.offline:
+            raise ValueError("--sandbox needs macOS, or Linux 6.2 with Landlock switched on; offline: Linux 6.7")
+        rights = (1 << 15 + (version > 4) + (version > 8)) - 1
+        rules = kernel("syscall", 444, struct.pack("3Q", rights, 3 * self.offline, 3 * (version > 5)), 24, 0)
+        allow(rules, Path("/"), LIST)
+        for path in beside({*self.hidden, Path("/dev")}, Path("/")):
+            allow(rules, path, READ)
+        for path in (*self.writable, self.private / "output", *DEVICES):
+            allow(rules, path, rights)
+        weaken()
+        kernel("syscall", 446, rules, 0)
+        os.close(rules)
+        if self.offline:
+            refuse_sockets()
+        own = [path for path in (__file__, sys.prefix) if within(Path(path), self.writable[:1])]
+        gaps = [text for since, text in GAPS.items() if version < since] + ["the agent's own program"] * bool(own)
+        self.lacking = f"--sandbox does not keep commands from {', '.join(gaps)}" if gaps else ""
+
+    def profile(self) -> str:
+        """The rules for macOS, of which the last that fits holds."""
+        quoted = [[json.dumps(str(path), ensure_ascii=False) for path in ps] for ps in (self.hidden, self.writable)]
+        hidden, writable = (" ".join(f"(subpath {path})" for path in paths) for paths in quoted)
+        devices = '(regex #"^/dev/(null|zero|tty|stdout|stderr|dtracehelper|fd/[0-9]+)$")'
+        rules = (
+            f"(deny file-write*) (allow file-write* {devices}) (deny file-read-data {hidden}) (deny appleevent-send)"
+        )
+        offline = '(deny network-outbound (remote ip "*:*")) (deny network-bind (local ip "*:*"))' * self.offline
+        return f"(version 1) (allow default) {rules} (allow file-read-data file-write* {writable}) {offline}"
+
+    def check(self, path: Path, writing: bool = False):
+        """PermissionError when a tool must not use this path, where no kernel sees to it."""
+        if self.prefix and (writing or within(path, self.hidden)) and not within(path, self.writable):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    def hint(self, result: str) -> str:
+        """A line for the result of what failed, if the sandbox may be why."""
+        denied = r"permission denied|operation not permitted|cross-device link|EACCES|EPERM"
+        if self.private and self.offline:
+            denied += r"|resolve host|name resolution|(could not|couldn't|failed to|can't) connect|unreachable"
+        if not self.private or not re.search(denied, result, re.I):
+            return ""
+        bounds = f"writing is allowed only below {' and '.join(map(str, self.writable))}, secrets are hidden"
+        return f"\n[The sandbox may be why: {bounds}{', there is no network' * self.offline}]"
+
+
 def is_running(group: int) -> bool:
     """Whether a process group has anybody in it."""
     with suppress(ProcessLookupError, PermissionError):
@@ -440,6 +613,7 @@ class Workspace:
     output: Path  # the folder for outputs that are too long for the model
     limit: int  # bytes of a result that the model gets
     secret: str  # a value that no command finds in its environment
+    sandbox: Sandbox = field(default_factory=Sandbox)
     left: set[int] = field(default_factory=set)  # process groups that commands left running
 
     def run_shell_command(
@@ -462,7 +636,8 @@ class Workspace:
             if stopped:
                 end_group(process.pid)
             ended.wait(2)
-            return f"{stopped or ending(process.returncode)}\n{self.printed(path)}{self.remark(process.pid)}"
+            text = f"{stopped or ending(process.returncode)}\n{self.printed(path)}"
+            return text + self.sandbox.hint(text) * (process.returncode != 0) + self.remark(process.pid)
         finally:
             if not ended.is_set():
                 end_group(process.pid)
@@ -481,10 +656,11 @@ class Workspace:
 
     def start(self, command: str, path: Path) -> subprocess.Popen:
         """Starts a command that writes into a file, not a pipe: nothing that it leaves running can hold that open."""
-        environment = {k: v for k, v in os.environ.items() if not self.secret or v.strip() != self.secret} | QUIET
+        environment = {k: v for k, v in os.environ.items() if not self.secret or v.strip() != self.secret}
+        environment |= QUIET | self.sandbox.environment
         options = {"cwd": self.directory, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
         with open(path, "ab", opener=private) as out:
-            shell = [shutil.which("bash") or "/bin/sh", "-c", command]
+            shell = [*self.sandbox.prefix, shutil.which("bash") or "/bin/sh", "-c", command]
             try:
                 return subprocess.Popen(shell, stdout=out, stderr=subprocess.STDOUT, **options)
             except (OSError, ValueError):
@@ -501,6 +677,8 @@ class Workspace:
 
     def remark(self, group: int) -> str:
         """What the model is told when a command left something running."""
+        if is_running(group):
+            time.sleep(TICK)  # it may be about to end
         if not is_running(group):
             return ""
         self.left.add(group)
@@ -573,6 +751,7 @@ class Workspace:
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(path.stat().st_mode):
                 raise ValueError(f"{path} is not a regular file")
+        self.sandbox.check(path)
         return path
 
     def open(self, name: str):
@@ -587,6 +766,7 @@ class Workspace:
         """Yields the difference, then puts the bytes in the place of the file, at once or not at all. Its links, owner
         and permissions stay as they are."""
         path = self.file(name).resolve()
+        self.sandbox.check(path, writing=True)
         old = path.stat() if path.exists() else None
         if old and not os.access(path, os.W_OK):
             raise PermissionError(f"{path} is read-only")
@@ -1219,7 +1399,9 @@ class Agent:
 
     def __init__(self, config: Config, directory: Path, session: Session, chat: Callable):
         self.config, self.session, self.chat = config, session, chat
-        self.workspace = Workspace(directory, session.path.parents[1] / "output", self.result_limit(1), config.api_key)
+        self.sandbox = Sandbox(config.sandbox, directory, session.path.parents[2])
+        output = (self.sandbox.private or session.path.parents[1]) / "output"
+        self.workspace = Workspace(directory, output, self.result_limit(1), config.api_key, self.sandbox)
         self.stopped, self.busy, self.leaving, self.began = threading.Event(), False, False, 0.0
         self.approve: Callable[[Event], str] | None = None  # answers what is asked: y, a, or why not
         self.allowed: set[str] = set()  # tools that need no approval any more
@@ -1300,11 +1482,12 @@ class Agent:
                 raise ValueError(fault or f"there is no such tool; the tools are: {', '.join(self.tools)}")
             run = tool.bind(json.loads(call["function"]["arguments"]))
             yield self.session.record(ToolCalled(call["id"], tool.kind, tool.describe(run)))
-            result = run()
+            result = self.sandbox.run(run)
             if not isinstance(result, str):
                 result = yield from self.perform(call["id"], tool, result)
         except Exception as error:
             result, failed, end = "error: " + " ".join(str(error).split())[:1000], True, error
+            result += self.sandbox.hint(result)
         times = self.repeated(json.dumps([call["function"], result]))
         result += SAME_AGAIN.format(times) * (times >= 3)
         yield self.session.record(ToolReturned(call["id"], clean(result), failed))
@@ -1315,7 +1498,7 @@ class Agent:
 
     def perform(self, call: str, tool: Tool, work: Iterator[str]) -> Iterator[Event]:
         """Lets a tool do what it is about to do, if the user approves where --ask wants that; gives back its result."""
-        plan, reason = next(work), ""
+        plan, reason = self.sandbox.run(next, work), None
         if tool.kind == "edit":
             yield Changing(call, plan)
         if self.config.ask and tool.name not in self.allowed:
@@ -1329,11 +1512,13 @@ class Agent:
                 raise ValueError(f"not run: the user says no {answer}")
         try:
             while True:
-                if printed := work.send(reason or None):
+                if printed := self.sandbox.run(work.send, reason):
                     yield Printed(call, clean(printed))
                 reason = self.reason_to_end()
         except StopIteration as end:
             return end.value
+        finally:
+            self.sandbox.run(work.close)
 
     def repeated(self, call: str) -> int:
         """How often there was this call with this result since something new happened."""
@@ -1493,7 +1678,7 @@ class Agent:
         limit, self.pinned = self.result_limit(1), {}
         for name in PINNED:
             try:
-                data = self.workspace.read(name)
+                data = self.sandbox.run(self.workspace.read, name)
             except FileNotFoundError:
                 continue
             except (OSError, ValueError) as error:
@@ -1907,6 +2092,8 @@ def run(config: Config) -> int:
     show = show_json if config.json else terminal.show
     if not config.json:
         terminal.line(f"tinyagent in {directory}, model {config.model} {config.base_url}".rstrip())
+    if agent.sandbox.lacking:
+        show(Noticed(agent.sandbox.lacking))
     try:
         if facts:
             return replay(facts, agent, show)
@@ -1924,6 +2111,7 @@ def run(config: Config) -> int:
             command = [sys.executable, sys.argv[0], "--resume", session.id]
             if "api.openai.com" not in config.base_url:
                 command += ["--base_url", config.base_url, "--model", config.model]
+            command += [f"--sandbox={config.sandbox}"] * bool(config.sandbox)
             terminal.line(f"Go on with: {shlex.join(command)}")
 
 
