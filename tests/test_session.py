@@ -238,7 +238,10 @@ def test_a_line_of_garbage_is_left_out(tmp_path, line):
     assert "1 damaged line " in session.warnings[0]
 
 
-@pytest.mark.parametrize("data", [b"", b"\n", b"text\n", UserSaid("hi").to_json().encode(), b'{"type": "opened", "se'])
+NO_JOURNAL = [b"", b"\n", b"text\n", UserSaid("hi", 1.0).to_json().encode(), b'{"type": "opened", "se']
+
+
+@pytest.mark.parametrize("data", NO_JOURNAL)
 def test_what_is_no_journal(tmp_path, data):
     (tmp_path / "notes.jsonl").write_bytes(data)
     with pytest.raises(ValueError, match=r"notes\.jsonl is not a session"):
