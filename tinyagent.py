@@ -8,8 +8,9 @@
     python tinyagent.py --start_dir DIR "a task"    does it and exits; standard output is the answer alone
 
 A model gets five tools and is called until it answers without calling one. Whatever happens is a fact in a journal, so
-a session can be stopped, killed, resumed and replayed. Commands run as you; --sandbox bounds where they write. It has
-no sub-agents, no plan mode and no index: the model can call this file from its shell, write plan.txt, and grep.
+a session can be stopped, killed, resumed and replayed. Commands run as you: --ask asks first, --sandbox bounds where they
+write, /undo takes a turn back. In a conversation there are also /redo, /diff, /context, /compact and /uncompact. It has no
+sub-agents, no plan mode and no index: the model can call this file from its shell, write plan.txt, and grep.
 Read it from the top: a floor uses only the floors above it.
 """
 
@@ -773,8 +774,8 @@ class Download(threading.Thread):
 @dataclass
 class Workspace:
     """Where the tools act, within which limits, and the tools: each gives back the text that the model reads. One that
-    changes something is a generator: it yields what it is about to do, in full, then at each tick what was printed
-    meanwhile, and is sent a reason to stop, or ""."""
+    changes something is a generator: it yields what it is about to do, in full, then at each tick the last of what
+    was printed, if there is more, and is sent a reason to stop, or ""."""
 
     directory: Path
     output: Path  # the folder for outputs that are too long for the model
@@ -800,7 +801,7 @@ class Workspace:
                     stopped = f"timed out after {plural(timeout, 'second')}"
                 elif seen > FLOOD:
                     stopped = f"ended at {FLOOD:,} bytes of output"
-                stopped = (yield tail(path, min(seen - before, 2_000))) or stopped
+                stopped = (yield tail(path, min(seen, 1_000) * (seen > before))) or stopped
             if stopped:
                 end_group(process.pid)
             ended.wait(2)

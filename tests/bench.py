@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 
@@ -304,7 +304,55 @@ def journal() -> Iterator[Row]:
     yield Row("of this, the journal alone", "s", min(readings), 3)
 
 
-GROUPS = {group.__name__: group for group in (launch, steps, flood, session, journal)}
+def done(work: Iterator[str]) -> str:
+    """What a tool gives back, when it is let do all that it is about to do."""
+    try:
+        while True:
+            next(work)
+    except StopIteration as end:
+        return end.value
+
+
+def fastest(function: Callable, *arguments, runs: int = 40) -> float:
+    """Milliseconds of a call: the median of so many."""
+    times = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        function(*arguments)
+        times.append(1000 * (time.perf_counter() - began))
+    return median(times)
+
+
+def tools() -> Iterator[Row]:
+    """The tools by themselves, and snapshots of many files."""
+    with tempfile.TemporaryDirectory() as directory:
+        work, state = Path(directory, "work"), Path(directory, "home", "work")
+        work.mkdir()
+        space = tinyagent.Workspace(work, state / "output", 24_000, "")
+        bare = fastest(lambda: subprocess.run(["bash", "-c", "echo hello"], capture_output=True))
+        command = fastest(lambda: done(space.run_shell_command("echo hello")))
+        yield Row("a command, more than subprocess.run", "ms", command - bare, 3)
+        if sys.platform == "linux":
+            sandbox = tinyagent.Sandbox("on", work.resolve(), Path(directory, "home"))
+            space.sandbox, space.output = sandbox, sandbox.private / "output"
+            confined = fastest(lambda: sandbox.run(done, space.run_shell_command("echo hello")))
+            yield Row("the same, in the sandbox", "ms", confined - bare, 10)
+            space.sandbox = tinyagent.Sandbox()
+        text = "".join(f"line {number} of a file of a megabyte\n" for number in range(27_000))
+        yield Row("writing a file of 1 MB", "ms", fastest(lambda: done(space.write_to_file("file", text))), 20)
+        yield Row("reading it", "ms", fastest(space.read_from_file, "file", 20_000), 20)
+        ends = cycle([("line 13000 of", "LINE 13000 of"), ("LINE 13000 of", "line 13000 of")])
+        yield Row("editing it", "ms", fastest(lambda: done(space.edit_file("file", *next(ends)))), 20)
+        for number in range(20_000):
+            folder = work / f"folder{number % 200}"
+            folder.mkdir(exist_ok=True)
+            (folder / f"file{number}").write_text(f"{number}\n" * 40)
+        snapshots = tinyagent.Snapshots(work.resolve(), state, "bench")
+        snapshots.take(60)
+        yield Row("a snapshot of 20,000 files unchanged", "ms", fastest(snapshots.take, 60, runs=7), 150)
+
+
+GROUPS = {group.__name__: group for group in (launch, steps, flood, session, journal, tools)}
 
 
 def main() -> int:
