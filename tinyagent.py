@@ -8,9 +8,10 @@
     python tinyagent.py --start_dir DIR "a task"    does it and exits; standard output is the answer alone
 
 A model gets five tools and is called until it answers without calling one. Whatever happens is a fact in a journal, so
-a session can be stopped, killed, resumed and replayed. Commands run as you: --ask asks first, --sandbox bounds where they
-write, /undo takes a turn back. In a conversation there are also /redo, /diff, /context, /compact and /uncompact. It has no
-sub-agents, no plan mode and no index: the model can call this file from its shell, write plan.txt, and grep.
+a session can be stopped, killed, resumed and replayed. Commands run as you: --ask asks first, --sandbox bounds where
+they write. In a conversation, /undo takes the last turn back; there are also /redo, /diff, /context, /compact and
+/uncompact. It has no sub-agents, no plan mode and no index: the model can call this file from its shell, write
+plan.txt, and grep.
 Read it from the top: a floor uses only the floors above it.
 """
 

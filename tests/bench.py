@@ -184,7 +184,7 @@ def launch() -> Iterator[Row]:
 
 
 def steps() -> Iterator[Row]:
-    runs = both(RUNS, *["echo hello"] * STEPS)
+    runs = both(RUNS, *[f"echo hello {step}" for step in range(STEPS)])
     yield compared("a tool step at 50 steps", "ms", runs, step_at(50), 2)
     yield compared(f"a tool step at {STEPS} steps", "ms", runs, step_at(STEPS), 2)
     yield compared("tokens added by a step", "", runs, lambda run: run.tokens, 1.1)
@@ -192,7 +192,7 @@ def steps() -> Iterator[Row]:
 
 
 def flood() -> Iterator[Row]:
-    floods, (_, dry) = both(FLOODS, FLOOD), both(RUNS, *["echo hello"] * STEPS)
+    floods, (_, dry) = both(FLOODS, FLOOD), both(RUNS, *[f"echo hello {step}" for step in range(STEPS)])
     yield compared("peak memory while 200 MB are printed", "MB", (floods[0], dry), lambda run: run.memory, 1.25)
     yield compared("that step", "ms", floods, lambda run: 1000 * run.steps[0], 1)
 

@@ -549,7 +549,7 @@ def test_the_key_is_nowhere(run, workspace, home, how):
         environment = {"OPENAI_API_KEY": f" {KEY}\n", "COPY_OF_IT": KEY}
         done = run("--start_dir", workspace, *how, "go", server=server, env=environment)
     assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
-    written = "".join(path.read_text() for path in home.rglob("*") if path.is_file())
+    written = "".join(path.read_text(errors="replace") for path in home.rglob("*") if path.is_file())
     assert KEY not in done.stdout + done.stderr + written and done.returncode == 5
     assert "[key]" in done.stdout + done.stderr and "[key]" in written
     assert "[]" in written and "PATH=" in written and "COPY_OF_IT" not in written
