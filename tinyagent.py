@@ -2498,8 +2498,8 @@ def stop(agent: Agent, number: int, _frame):
     agent.stopped.set()
 
 
-def run(config: Config) -> int:
-    """Runs a replay, a task or a conversation; gives back the exit code. OSError or ValueError if it cannot begin."""
+def check_config(config: Config):
+    """ValueError when something is wrong with what the user chose."""
     if config.task is not None and not config.task.strip():
         raise ValueError("TASK is empty")
     if config.stall_seconds.count(",") != 1 or (config.price and config.price.count(",") != 2):
@@ -2508,6 +2508,22 @@ def run(config: Config) -> int:
         raise ValueError(f"--enable: there is no tool {min(unknown)!r}; it can be {', '.join(OPTIONAL)}")
     if not find_spec("openai"):
         raise ValueError("the package openai is missing: python -m pip install -r requirements.txt")
+
+
+def say_goodbye(agent: Agent, terminal: Terminal):
+    """Says how to go on with the session."""
+    config = agent.config
+    terminal.fresh = bool(config.task or not sys.stdin.isatty())  # else behind the prompt
+    command = [sys.executable, sys.argv[0], "--resume", agent.session.id]
+    if "api.openai.com" not in config.base_url:
+        command += ["--base_url", config.base_url, "--model", config.model]
+    command += [f"--sandbox={config.sandbox}"] * bool(config.sandbox) + ["--ask"] * config.ask
+    terminal.line(f"Go on with: {shlex.join(command)}")
+
+
+def run(config: Config) -> int:
+    """Runs a replay, a task or a conversation; gives back the exit code. OSError or ValueError if it cannot begin."""
+    check_config(config)
     if config.sessions:
         lines = [outline(path) for path in sorted(sessions_of(config.start_dir or ".").glob("*.jsonl"))]
         Terminal(sys.stdout, sys.stdout).line("\n".join(lines) or "no sessions of this directory yet")
@@ -2546,12 +2562,7 @@ def run(config: Config) -> int:
         if running := agent.workspace.close():
             show(Noticed(f"ended what {plural(running, 'command')} had left running"))
         if session.path.exists() and not config.json and not facts:
-            terminal.fresh = bool(config.task or not sys.stdin.isatty())  # else behind the prompt
-            command = [sys.executable, sys.argv[0], "--resume", session.id]
-            if "api.openai.com" not in config.base_url:
-                command += ["--base_url", config.base_url, "--model", config.model]
-            command += [f"--sandbox={config.sandbox}"] * bool(config.sandbox)
-            terminal.line(f"Go on with: {shlex.join(command)}")
+            say_goodbye(agent, terminal)
 
 
 def underscored(argument: str) -> str:
