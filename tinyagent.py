@@ -1922,12 +1922,12 @@ class Agent:
 
     def repeated(self, call: str) -> int:
         """How often there was this call with this result since something new happened."""
-        call = OUTPUT_FILE.sub("", call)
-        if call not in self.seen:
+        known = hash(OUTPUT_FILE.sub("", call))
+        if known not in self.seen:
             self.repeats.clear()
-        self.seen.add(call)
-        self.repeats[call] += 1
-        return self.repeats[call]
+        self.seen.add(known)
+        self.repeats[known] += 1
+        return self.repeats[known]
 
     def reason_to_end(self) -> str:
         """Why the turn has to end now, "" if it need not."""
