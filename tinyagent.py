@@ -1831,7 +1831,8 @@ class Agent:
             if status == "compact":
                 status, answer = "refused", f"the context window is too small for this request: {trouble}"
         except Exception as error:
-            status, answer = "error", f"a fault of tinyagent itself: {error!r}"
+            expected = order in self.commands and isinstance(error, ValueError | OSError)
+            status, answer = "error", str(error) if expected else f"a fault of tinyagent itself: {error!r}"
         finally:
             self.busy = False
         if self.session.trees and order not in self.commands:

@@ -1,0 +1,338 @@
+"""What the user is asked before it is done, what is shown of it, and what is taken back: approval, diffs, undo."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pexpect
+import pyte
+import pytest
+from conftest import command, result, turn
+from scripted import Server, calls, say
+
+from tinyagent import Asked, Changing, Noticed, Printed, ToolReturned
+
+WRITE = ("write_to_file", {"path": "a.txt", "content": "one\ntwo\n"})
+EDIT = ("edit_file", {"path": "a.txt", "old": "two", "new": "2"})
+ECHO = ("run_shell_command", {"command": "echo hello | tee out.txt"})
+READ = ("read_from_file", {"path": "a.txt"})
+
+
+def of(kind, events):
+    return [event for event in events if isinstance(event, kind)]
+
+
+def answers(*texts):
+    """Approves so; the list that it leaves has the questions."""
+    questions, given = [], iter(texts)
+
+    def approve(question):
+        questions.append(question)
+        return next(given)
+
+    return approve, questions
+
+
+# ----------------------------------------------------------------------------------------------------------- approval
+
+
+def test_each_command_and_each_write_is_asked_for_in_full(agent, workspace):
+    with Server(calls(WRITE, EDIT, READ, ECHO), say("Done.")) as server:
+        told = agent(server, ask=True)
+        told.approve, asked = answers("y", "yes", " Y ")
+        events = turn(told)
+    assert [question.tool for question in asked] == ["write_to_file", "edit_file", "run_shell_command"]
+    assert asked == of(Asked, events) and asked[2].plan == ECHO[1]["command"]
+    assert "+two" in asked[0].plan and "-two\n+2" in asked[1].plan
+    assert (workspace / "a.txt").read_text() == "one\n2\n" and (workspace / "out.txt").exists()
+
+
+def test_always_is_for_one_tool(agent, workspace):
+    more = ("run_shell_command", {"command": "echo more"})
+    with Server(calls(ECHO), calls(more, WRITE), say("Done.")) as server:
+        told = agent(server, ask=True)
+        told.approve, asked = answers("a", "no")
+        assert result(told).status == "done"
+    assert [question.tool for question in asked] == ["run_shell_command", "write_to_file"]
+    assert not (workspace / "a.txt").exists()
+
+
+@pytest.mark.parametrize("word", ["use tabs", "", "n", "ye", "yes please"])
+def test_anything_else_is_no_and_goes_to_the_model(agent, workspace, word):
+    with Server(calls(WRITE, ECHO), say("I see.")) as server:
+        told = agent(server, ask=True)
+        told.approve, _ = answers(word, word)
+        events = turn(told)
+    assert events[-1].status == "done" and list(workspace.iterdir()) == []
+    assert [word in back.text and back.failed for back in of(ToolReturned, events)] == [True, True]
+    assert server.requests[-1].body["messages"][-1]["content"].startswith("error: not done")
+
+
+@pytest.mark.parametrize("arguments", [["task"], []], ids=["one shot", "pipe"])
+def test_nobody_to_ask_is_never_a_yes(run, workspace, arguments):
+    with Server(calls(ECHO, WRITE), say("And now?")) as server:
+        done = run("--start_dir", workspace, "--ask", "--json", *arguments, stdin="task\n", server=server)
+        run("--start_dir", workspace, "--resume", "--ask", "go on", server=server)
+    assert '"status": "needs_input", "exit_code": 3' in done.stdout and done.returncode == 3
+    assert list(workspace.iterdir()) == []
+    assert server.requests[-1].body["messages"][-2]["content"].startswith("Not run")
+
+
+@pytest.fixture
+def terminal(workspace):
+    """Starts a conversation in a terminal; gives back the pexpect child."""
+    started = []
+
+    def terminal(server, *options, **env):
+        line = command("--start_dir", workspace, *options, server=server)
+        environment = {**os.environ, "TERM": "xterm", **env}
+        child = pexpect.spawn(line[0], line[1:], env=environment, encoding="utf-8", timeout=15, dimensions=(40, 100))
+        started.append(child)
+        child.expect("> ")
+        return child
+
+    yield terminal
+    for child in started:
+        child.close(force=True)
+
+
+def test_the_question_hides_nothing(terminal, workspace):
+    tricky = "echo safe\rrm -rf important\n\x1b[2Kecho second line \u202e end"
+    with Server(calls(("run_shell_command", {"command": tricky})), say("As you like.")) as server:
+        child = terminal(server, "--ask")
+        child.sendline("go")
+        child.expect("Do this")
+        shown = child.before
+        child.sendline("not that")
+        child.expect("As you like")
+    assert "rm -rf important" in shown and "second line" in shown and "\x1b[2K" not in shown and "\u202e" not in shown
+    assert "\r" not in shown.replace("\r\n", "")
+    assert "not that" in server.requests[-1].body["messages"][-1]["content"]
+
+
+def test_an_interrupt_at_the_question_is_a_no(terminal, workspace):
+    with Server(calls(ECHO), say("Still here.")) as server:
+        child = terminal(server, "--ask")
+        child.sendline("go")
+        child.expect("Do this")
+        child.sendintr()
+        child.expect("interrupted")
+        child.expect("> ")
+        child.sendline("hello")
+        child.expect("Still here")
+    assert list(workspace.iterdir()) == []
+
+
+# ---------------------------------------------------------------------------------------------------- what is shown
+
+DIFFS = {  # before, arguments of the edit -> lines of the diff
+    "a line in the middle": ("1\n2\n3\n4\n5\n", ("3", "three"), ["@@ line 3 @@", " 2", "-3", "+three", " 4"]),
+    "the last, without an end": ("1\n2", ("2", "two"), ["-2", "+two"]),
+    "all of it": ("1", ("1", "one"), ["-1", "+one"]),
+    "removed": ("1\n2\n3\n", ("2\n", ""), ["-2"]),
+}
+
+
+@pytest.mark.parametrize("name", DIFFS)
+def test_a_change_is_shown_as_a_diff(agent, workspace, name):
+    before, (old, new), lines = DIFFS[name]
+    (workspace / "a.txt").write_text(before)
+    with Server(calls(("edit_file", {"path": "a.txt", "old": old, "new": new})), say("Done.")) as server:
+        (change,) = of(Changing, turn(agent(server)))
+    assert [line for line in lines if line not in change.diff.splitlines()] == []
+
+
+def test_a_change_of_much_is_told_by_its_size(agent, workspace):
+    content = "".join(f"{number}\n" for number in range(30_000))
+    with Server(
+        calls(("write_to_file", {"path": "big", "content": content})), *[say("Done.")] * 2, prefix=False
+    ) as server:
+        (change,) = of(Changing, turn(agent(server)))
+    assert "+30,000 lines" in change.diff and len(change.diff) < 100
+
+
+@pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
+def test_diffs_are_coloured_where_that_is_wanted(terminal, env, coloured):
+    with Server(calls(WRITE), say("Done.")) as server:
+        child = terminal(server, **env)
+        child.sendline("go")
+        child.expect("Done")
+    assert ("\x1b[32m" in child.before) == coloured and "+two" in child.before
+
+
+def test_a_running_command_shows_its_last_lines_and_then_its_result(terminal):
+    screen, counting = pyte.Screen(100, 40), "for i in $(seq 40); do echo line $i; sleep 0.03; done"
+    stream = pyte.Stream(screen)
+    with Server(calls(("run_shell_command", {"command": counting})), say("Counted.")) as server:
+        child = terminal(server)
+        child.sendline("go")
+        child.expect("line 20")
+        stream.feed(child.before + child.after)
+        assert any("line 1" in line for line in screen.display)
+        child.expect("Counted")
+        stream.feed(child.before + child.after)
+    shown = [line.strip() for line in screen.display if "line" in line]
+    assert shown == ["line 1", "... 37 lines ...", "line 39", "line 40"] or shown[-2:] == ["line 39", "line 40"]
+    assert "line 20" not in shown
+
+
+def test_what_is_printed_is_an_event_while_it_runs(agent):
+    with Server(calls(("run_shell_command", {"command": "echo a; sleep 0.4; echo b"})), say("Done.")) as server:
+        events = turn(agent(server))
+    assert "a\n" in [event.text for event in of(Printed, events)]
+
+
+def test_what_runs_on_ends_with_the_session_and_both_are_said(run, workspace):
+    waiting = ("run_shell_command", {"command": "sleep 300 & echo $! > pid"})
+    with Server(calls(waiting), say("Done.")) as server:
+        done = run("go", "--start_dir", workspace, server=server)
+    assert "background" in server.requests[-1].body["messages"][-1]["content"]
+    assert "ended what 1 command had left running" in done.stderr
+    with pytest.raises(ProcessLookupError):
+        while True:
+            os.kill(int((workspace / "pid").read_text()), 0)
+            time.sleep(0.05)
+
+
+# -------------------------------------------------------------------------------------------------------------- undo
+
+
+def git(directory, *arguments):
+    identity = ["-c", "user.name=n", "-c", "user.email=e@localhost"]
+    return subprocess.run(["git", *identity, *arguments], cwd=directory, capture_output=True, check=True).stdout
+
+
+def shell(line):
+    return calls(("run_shell_command", {"command": line}))
+
+
+def test_undo_brings_back_a_source_folder_with_uncommitted_work(agent, workspace):
+    (workspace / "src").mkdir()
+    (workspace / "src" / "a.py").write_text("committed\n")
+    (workspace / ".gitignore").write_text(".env\n")
+    (workspace / ".env").write_text("mine\n")
+    git(workspace, "init", "-q")
+    git(workspace, "add", "-A")
+    git(workspace, "commit", "-q", "-m", "one")
+    (workspace / "src" / "a.py").write_text("not committed\n")
+    (workspace / "src" / "b.py").write_text("not even added\n")
+    before = git(workspace, "status", "--porcelain"), git(workspace, "log", "--format=%H")
+    index = (workspace / ".git" / "index").read_bytes()
+    with Server(
+        say("Hello."), shell("rm -rf src && echo new > new"), say("Gone."), say("Yes."), prefix=False
+    ) as server:
+        told = agent(server)
+        for text in ("hello", "clean up"):
+            turn(told, text)
+        assert not (workspace / "src").exists() and "new file" in result(told, "/diff").text
+        assert "put back" in result(told, "/undo").text
+        assert (workspace / ".git" / "index").read_bytes() == index
+        assert (git(workspace, "status", "--porcelain"), git(workspace, "log", "--format=%H")) == before
+        assert (workspace / "src" / "b.py").read_text() == "not even added\n" and not (workspace / "new").exists()
+        turn(told, "and?")
+    assert (workspace / ".env").read_text() == "mine\n"
+    assert [m["content"] for m in server.requests[-1].body["messages"][1:]] == ["hello", "Hello.", "and?"]
+
+
+def test_undo_is_repeated_and_redone_also_after_a_resume(agent, workspace):
+    script = [reply for n in range(3) for reply in (shell(f"echo {n} > file"), say(f"{n}."))]
+    with Server(*script, say("Four."), prefix=False) as server:
+        told = agent(server)
+        for n in range(3):
+            turn(told, f"turn {n}")
+        whole, seen = [*told.session.messages], []
+        for order in ("/undo", "/undo", "/redo"):
+            told = agent(server)  # which goes on with the session
+            result(told, order)
+            seen.append((workspace / "file").read_text())
+        assert seen == ["1\n", "0\n", "1\n"]
+        result(told, "/redo")
+        assert told.session.messages == whole and (workspace / "file").read_text() == "2\n"
+        assert "nothing to redo" in result(told, "/redo").text
+        result(told, "/undo")
+        turn(told, "another way")
+        assert "nothing to redo" in result(told, "/redo").text
+        for _ in range(3):
+            result(told, "/undo")
+        assert not (workspace / "file").exists() and "no turn" in result(told, "/undo").text
+
+
+def test_undo_asks_when_somebody_else_changed_files(agent, workspace):
+    with Server(shell("echo agent > file"), say("Done."), prefix=False) as server:
+        told = agent(server)
+        turn(told, "write")
+        (workspace / "file").write_text("somebody\n")
+        assert result(told, "/undo").status == "needs_input"  # nobody can be asked
+        told.approve, asked = answers("no", "y")
+        assert "user says" in result(told, "/undo").text and (workspace / "file").read_text() == "somebody\n"
+        assert "somebody" in asked[0].plan and len(told.session.messages) > 1
+        assert "put back" in result(told, "/undo").text and not (workspace / "file").exists()
+        assert told.session.messages == []
+
+
+def test_undo_of_a_turn_with_a_summary_brings_the_whole_back(agent):
+    with Server(say("One. " + "word " * 200), say("Two."), say("They talked."), prefix=False) as server:
+        told = agent(server)
+        turn(told, "first")
+        before = [*told.session.messages]
+        turn(told, "second")
+        result(told, "/compact")
+        result(told, "/undo")
+    assert told.session.messages == before
+
+
+@pytest.mark.parametrize("why", ["no git", "a home"])
+def test_where_no_snapshot_can_be_had_it_is_said_once(agent, workspace, monkeypatch, tmp_path, why):
+    if why == "a home":
+        monkeypatch.setenv("HOME", str(workspace))
+    else:
+        (tmp_path / "bash").symlink_to(subprocess.check_output(["which", "bash"], text=True).strip())
+        monkeypatch.setenv("PATH", str(tmp_path))
+    with Server(shell("echo 1 > a"), shell("echo 2 > b"), say("Done."), prefix=False) as server:
+        events = turn(agent(server))
+    assert events[-1].status == "done" and (workspace / "b").exists()
+    assert len([event for event in of(Noticed, events) if "undo is off" in event.text]) == 1
+
+
+# -------------------------------------------------------------------------------------------------------------- files
+
+
+def test_a_hard_link_and_an_owner_stay(agent, workspace):
+    (workspace / "a.txt").write_text("old\n")
+    os.link(workspace / "a.txt", workspace / "b.txt")
+    (workspace / "c.txt").write_text("two\n")
+    (workspace / "c.txt").chmod(0o751)
+    if os.getuid() == 0:
+        os.chown(workspace / "c.txt", 1234, 1234)
+    before = (workspace / "c.txt").stat()
+    edit = ("edit_file", {"path": "c.txt", "old": "two", "new": "2"})
+    with Server(calls(WRITE, edit), say("Done.")) as server:
+        turn(agent(server))
+    assert (workspace / "b.txt").read_text() == "one\ntwo\n" and (workspace / "c.txt").read_text() == "2\n"
+    after = (workspace / "c.txt").stat()
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+
+
+def test_white_space_that_differs_is_told(agent, workspace):
+    (workspace / "a.py").write_text("def f():\n\tif x:\n\t\treturn  1\n")
+    edit = ("edit_file", {"path": "a.py", "old": "if x:\n    return 1", "new": "pass"})
+    with Server(calls(edit), say("Done.")) as server:
+        (back,) = of(ToolReturned, turn(agent(server)))
+    assert back.failed and "line 2 differs only in white space" in back.text
+
+
+def test_a_binary_file_is_named_with_type_and_size(agent, workspace):
+    (workspace / "a.png").write_bytes(b"\x89PNG\0" * 100)
+    with Server(calls(("read_from_file", {"path": "a.png"})), say("Done.")) as server:
+        (back,) = of(ToolReturned, turn(agent(server)))
+    assert back.failed and "500 bytes" in back.text and "image/png" in back.text
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.getuid() == 0, reason="root may write everything")
+def test_a_read_only_file_is_refused(agent, workspace):
+    (workspace / "a.txt").write_text("mine\n")
+    (workspace / "a.txt").chmod(0o444)
+    with Server(calls(WRITE), say("Done.")) as server:
+        (back,) = of(ToolReturned, turn(agent(server)))
+    assert back.failed and (workspace / "a.txt").read_text() == "mine\n"
