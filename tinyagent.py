@@ -350,7 +350,12 @@ class Session:
     def hold(self):
         """Keeps the session from other agents until this process ends. BlockingIOError when one of them has it."""
         self._held = open(self.path, "rb", opener=private)  # noqa: SIM115 (the lock lasts as long as it is open)
-        fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:  # a file system without locks
+            self.warnings.append(f"{self.path} cannot be locked: let no other agent go on with this session")
 
     def record(self, fact: Event) -> Event:
         """Writes the fact down, then lets it take effect; gives it back."""
@@ -2595,7 +2600,7 @@ def main() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["interrupted"]
     except (OSError, ValueError) as error:
-        parser.error(str(error))
+        parser.error(plain(str(error)))
 
 
 if __name__ == "__main__":
