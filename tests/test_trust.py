@@ -167,14 +167,14 @@ def test_a_running_command_shows_its_last_lines_and_then_its_result(terminal):
     with Server(calls(("run_shell_command", {"command": counting})), say("Counted.")) as server:
         child = terminal(server)
         child.sendline("go")
-        child.expect("line 20")
+        child.expect(r"line [12]\d")
         stream.feed(child.before + child.after)
         assert any("line 1" in line for line in screen.display)
         child.expect("Counted")
         stream.feed(child.before + child.after)
     shown = [line.strip() for line in screen.display if "line" in line]
     assert shown == ["line 1", "... 37 lines ...", "line 39", "line 40"] or shown[-2:] == ["line 39", "line 40"]
-    assert "line 20" not in shown
+    assert not any(f"line {number}" in shown for number in range(10, 30))
 
 
 def test_what_is_printed_is_an_event_while_it_runs(agent):
