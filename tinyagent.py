@@ -248,9 +248,6 @@ def make_folders(path: Path):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
-STAYING = (Opened, Learned, Result)  # facts that are not taken back with a turn
-
-
 def check_shape(fact: Event):
     """Raises something when the parts of a fact are not such as we write."""
     if isinstance(fact, ModelReplied):
@@ -278,6 +275,9 @@ def read_journal(path: Path) -> list[Event]:
         raise ValueError(f"{path} is not a session of tinyagent")
     skipped = Noticed(f"{plural(damaged, 'damaged line')} of {path} left out, or of another version's journal")
     return facts + [skipped] * (damaged > 0)
+
+
+STAYING = (Opened, Learned, Result)  # facts that are not taken back with a turn
 
 
 def standing(facts: list[Event]) -> tuple[list[Event], list[tuple[str, list[Event]]]]:
@@ -343,9 +343,10 @@ class Session:
         self.directory, self.usage, self._server = "", Counter(), ()  # usage: of all turns
         self.learned.clear()
         self.first, self.trees = "", []  # snapshots: the session's first, those of the latest turn
-        kept, self.undone = standing(facts)
+        kept, undone = standing(facts)
         for fact in kept:
             self._apply(fact)
+        self.undone = undone  # turns that can be redone, with the files of each
 
     def hold(self):
         """Keeps the session from other agents until this process ends. BlockingIOError when one of them has it."""
@@ -387,7 +388,7 @@ class Session:
             case Learned() if fact.value not in self.learned.get(fact.what, []):
                 self.learned.setdefault(fact.what, []).append(fact.value)
             case UserSaid():
-                self.said, self.trees = fact.text, []
+                self.said, self.trees, self.undone = fact.text, [], []
                 self.messages.append({"role": "user", "content": fact.text})
             case ModelReplied() if self.messages:
                 ids = [call["id"] for call in fact.message.get("tool_calls", [])]
@@ -1061,6 +1062,10 @@ class Snapshots:
             self._git("update-index", "-q", "--refresh", fine=(0, 1))
             return sorted(map(os.fsdecode, self._changed()))
 
+    def count(self, here: str, there: str) -> int:
+        """How many files are different in the second snapshot."""
+        return self._git("diff", "--name-only", "-z", here, there).stdout.count(b"\0")
+
     def changes(self, here: str, there: str, limit: int = 20_000) -> str:
         """What is different in the second snapshot, as a diff; a list of files before it when it has to be cut to so
         many characters. "" if nothing is. ValueError when one of the snapshots is not there any more."""
@@ -1254,6 +1259,12 @@ class Trouble(Exception):
     def of_request(self) -> bool:
         """Whether this request is in the way: too long, refused, answered with nothing. Another may fare better."""
         return self.body != "" or self.status == "compact" or self.tries < RETRIES
+
+    @property
+    def window(self) -> int:
+        """The context window, in tokens, that the words for a request that is too long tell; 0 if they tell none."""
+        told = [int(size[1].replace(",", "")) for size in WINDOW.finditer(self.body)]
+        return min(told, default=0) if self.status == "compact" else 0
 
 
 def given(kind: type, value: Any) -> Any:
@@ -1563,9 +1574,7 @@ class Model:
                 lesson = self._lesson(found, body)
                 if draft.text != said and (lesson or found.status == "compact"):
                     yield Retrying(str(found), 0.0)  # what was shown of it is withdrawn
-                told = [int(size[1].replace(",", "")) for size in WINDOW.finditer(found.body)]
-                if found.status == "compact" and told and min(told) not in self.learned.get("context", []):
-                    yield self._learn("context", min(told))
+                yield from self._learn_window(found.window)
                 if lesson:
                     yield lesson
                     continue
@@ -1580,8 +1589,7 @@ class Model:
             said, cuts, attempt = clean(draft.text), cuts + 1, 0
             order = {"role": "user", "content": CONTINUE}
             messages = [*request["messages"], {"role": "assistant", "content": said}, order]
-        if self.window and self.window not in self.learned.get("context", []):
-            yield self._learn("context", self.window)
+        yield from self._learn_window(self.window)
         message, faults = draft.reply()
         return ModelReplied(message, dict(usage) | ({"pieces": cuts + 1} if cuts else {}), faults)
 
@@ -1621,6 +1629,10 @@ class Model:
     def _learn(self, what: str, value: Any) -> Event:
         self.learned.setdefault(what, []).append(value)
         return Learned(what, value)
+
+    def _learn_window(self, size: int) -> Iterator[Event]:
+        if size and size not in self.learned.get("context", []):
+            yield self._learn("context", size)
 
     def _lesson(self, found: Trouble, body: dict) -> Event | None:
         """What an error teaches about this server, so that the request can go out again at once."""
@@ -1812,7 +1824,8 @@ class Agent:
         """Yields what happens until the model answers or something ends the turn; a /command is done without it. The
         last event is a Result. ValueError for a command that there is not."""
         order, _, rest = text.partition(" ")
-        if order not in self.commands and re.fullmatch(r"/\w*", order):
+        command = self.commands.get(order)
+        if not command and re.fullmatch(r"/\w*", order):
             raise ValueError(f"there is no command {order}; the commands are: {', '.join(self.commands)}")
         self.steps, self.usage, self.busy, self.seen, self.repeats = 0, Counter(), True, set(), Counter()
         self.stopped.clear()
@@ -1823,24 +1836,23 @@ class Agent:
                 yield self.session.record(Learned("--context", self.config.context))  # for a replay
         self.began = time.monotonic()
         yield from self.warn()
-        if order not in self.commands:
-            self.session.undone.clear()
+        if not command:
             yield self.session.record(UserSaid(clean(text)))
         try:
-            answer = yield from self.commands.get(order, self.work)(rest.strip())
+            answer = yield from (command(rest.strip()) if command else self.work())
             status = "needs_input" if NEED_INPUT.search(answer) else "done"
-            if order in self.commands:
+            if command:
                 yield TextArrived(answer)
         except Trouble as trouble:
             status, answer = trouble.status, str(trouble)
             if status == "compact":
                 status, answer = "refused", f"the context window is too small for this request: {trouble}"
         except Exception as error:
-            expected = order in self.commands and isinstance(error, ValueError | OSError)
+            expected = command and isinstance(error, ValueError | OSError)
             status, answer = "error", str(error) if expected else f"a fault of tinyagent itself: {error!r}"
         finally:
             self.busy = False
-        if self.session.trees and order not in self.commands:
+        if self.session.trees and not command:
             yield from self.snap()
         yield from self.warn()
         total = self.session.usage.copy()
@@ -1848,7 +1860,7 @@ class Agent:
         numbers = self.steps, dict(self.usage), self.session.id, dict(total)
         yield self.session.record(Result(status, EXIT_CODES[status], answer, *numbers))
 
-    def work(self, _: str) -> Iterator[Event]:
+    def work(self) -> Iterator[Event]:
         """Lets the model call tools until it replies without a call; gives back the text of that reply."""
         reply = yield from self.ask()
         while calls := reply.message.get("tool_calls"):
@@ -2055,17 +2067,20 @@ class Agent:
             raise Trouble("compact", "the model wrote none")
         return summary
 
+    def rewrite(self, fact: Event) -> Event:
+        """Records a fact that changes what was already sent: what the server counted of that holds no more."""
+        self.sent, self.known = 0, 0
+        return self.session.record(fact)
+
     def cut_off(self, cut: int, summary: str) -> Iterator[Event]:
         """Puts the summary in the place of the first messages, and reads the pinned files again."""
-        self.sent, self.known = 0, 0
-        yield self.session.record(Compacted(cut, summary, self.system()))
+        yield self.rewrite(Compacted(cut, summary, self.system()))
         yield from self.warn()
 
     def shorten(self) -> Iterator[Event]:
         """Cuts the longest texts of the history to a quarter: what is left to do when no summary helps."""
         longest = max(len(json.dumps(without(["output"], m))) for m in self.session.messages)
-        self.sent, self.known = 0, 0
-        yield self.session.record(Shortened(max(500, longest // 4)))
+        yield self.rewrite(Shortened(max(500, longest // 4)))
 
     def drop(self) -> Iterator[Event]:
         """Leaves out all but the last message, or the last calls and their results."""
@@ -2096,10 +2111,13 @@ class Agent:
             text += f"\n\n{name}, as it was at the start or at the last summary:\n\n{self.pinned[name]}"
         return clean(text)
 
+    def fixed(self) -> int:
+        """Tokens of what each request begins with."""
+        return self.count({"system": self.session.system, "tools": self.specs})
+
     def size(self) -> int:
         """Tokens of the next request, all of them counted here."""
-        fixed = self.count({"system": self.session.system, "tools": self.specs})
-        return fixed + sum(map(self.count, self.session.messages))
+        return self.fixed() + sum(map(self.count, self.session.messages))
 
     def tokens(self) -> int:
         """Tokens of the next request: those of the last one as the server counted, and a count of what came after."""
@@ -2133,8 +2151,8 @@ class Agent:
         """/uncompact: takes the last summary back: the whole conversation is in the journal."""
         if not (self.session.summary and self.session.whole):
             return "There is no summary that could be taken back."
-        self.sent, self.known, self.least = 0, 0, 0
-        yield self.session.record(Uncompacted())
+        self.least = 0
+        yield self.rewrite(Uncompacted())
         return f"The next request has {self.size():,} tokens again."
 
     def undo(self, _: str) -> Iterator[Event]:
@@ -2147,26 +2165,22 @@ class Agent:
             if here != trees[-1]:
                 changes = self.snapshots.changes(trees[-1], here) if here else self.snapshots.off
                 yield from self.ask_user("", "other", "undo", f"Undo, though files were changed since?\n{changes}")
-        self.sent, self.known, self.least = 0, 0, 0
-        yield self.session.record(Undone(here))
-        return (
-            self.put_back(here, trees[0])
-            if here
-            else "The conversation is as before the last turn; it changed no file."
-        )
+        self.least = 0
+        yield self.rewrite(Undone(here))
+        return self.put_back(here, trees[0]) if here else "The conversation is as before; no file was put back."
 
     def redo(self, _: str) -> Iterator[Event]:
         """/redo: takes the last /undo back."""
         if not (self.session.undone and self.session.whole):
             return "There is nothing to redo."
         tree, here = self.session.undone[-1][0], self.snapshots.take(60)
-        self.sent, self.known, self.least = 0, 0, 0
-        yield self.session.record(Redone())
+        self.least = 0
+        yield self.rewrite(Redone())
         return self.put_back(here, tree) if here and tree else "The conversation is as before /undo."
 
     def put_back(self, here: str, tree: str) -> str:
         """Makes the files those of a snapshot; says which could not be."""
-        changed = len(re.findall(r"^diff ", self.snapshots.changes(here, tree, 10**7), re.M))
+        changed = self.snapshots.count(here, tree)
         left = self.snapshots.restore(here, tree)
         return f"{plural(changed, 'file')} put back" + f", but not {', '.join(left)}" * bool(left) + "."
 
@@ -2181,9 +2195,10 @@ class Agent:
         yield from ()
         pinned = {name: self.count(text) for name, text in self.pinned.items() if text in self.session.system}
         messages, summary = sum(map(self.count, self.session.messages)), self.count(self.session.summary)
-        parts = {"instructions and tools": self.size() - messages - sum(pinned.values()), **pinned}
+        parts = {"instructions and tools": self.fixed() - sum(pinned.values()), **pinned}
         parts |= {"summary": summary, "messages": messages - summary}
-        told = f"context window: {self.window:,} tokens, {self.tokens() / self.window:.0%} full ({self.tokens():,})\n"
+        full = self.tokens()
+        told = f"context window: {self.window:,} tokens, {full / self.window:.0%} full ({full:,})\n"
         return told + "\n".join(f"{n:12,}  {part}" for part, n in parts.items() if n)
 
     def load_vocabulary(self):
@@ -2415,18 +2430,19 @@ def converse(agent: Agent, show: Callable[[Event], None]) -> int:
         threading.Thread(target=__import__, args=("openai",), daemon=True).start()  # while the user reads and types
     with suppress(EOFError):
         while not agent.leaving:
-            if said := input(prompt).strip() or otherwise:
-                try:
-                    result = play(agent, said, show)
-                except ValueError as error:  # no such command
-                    show(Noticed(str(error)))
-                    continue
-                otherwise = "Go on." if prompt and result.status == "limit" else ""
-                if otherwise:
-                    show(Noticed("Go on? Enter does; or say something else."))
-                code = result.exit_code if agent.config.json else 0
-                if not prompt and result.status in ("refused", "unavailable", "error"):
-                    return result.exit_code  # nobody is there to mend it
+            if not (said := input(prompt).strip() or otherwise):
+                continue
+            try:
+                result = play(agent, said, show)
+            except ValueError as error:  # no such command
+                show(Noticed(str(error)))
+                continue
+            otherwise = "Go on." if prompt and result.status == "limit" else ""
+            if otherwise:
+                show(Noticed("Go on? Enter does; or say something else."))
+            code = result.exit_code if agent.config.json else 0
+            if not prompt and result.status in ("refused", "unavailable", "error"):
+                return result.exit_code  # nobody is there to mend it
     return EXIT_CODES["interrupted"] if agent.leaving else code
 
 
@@ -2481,8 +2497,8 @@ def results(events: list[Event], *directories: str) -> list[str]:
 
 def replay(facts: list[Event], agent: Agent, show: Callable[[Event], None]) -> int:
     """Plays a recorded session again, its replies and our tools: 0 when the results are the same, else 1."""
-    for fact in facts[-1:]:
-        show(fact) if isinstance(fact, Noticed) else None
+    if isinstance(facts[-1], Noticed):  # damaged lines
+        show(facts[-1])
     events, summaries = [], iter([fact.summary for fact in facts if isinstance(fact, Compacted)])
     begins = [i for i, fact in enumerate(facts) if isinstance(fact, UserSaid)]
     for begin, end in zip(begins, [*begins[1:], len(facts)], strict=True):
