@@ -4,6 +4,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -91,3 +93,43 @@ def turn(agent, text="go"):
 def result(agent, text="go"):
     """The last event of a turn."""
     return turn(agent, text)[-1]
+
+
+def of(kind, events):
+    """Those of this kind."""
+    return [event for event in events if isinstance(event, kind)]
+
+
+@contextmanager
+def within(seconds):
+    """Fails when the block takes longer, also when it would never end."""
+
+    def late(*_):
+        raise TimeoutError(f"still busy after {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def wait_for(path: Path, seconds=15) -> str:
+    """Blocks until the file is there with something in it; gives back its text."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if path.exists() and (text := path.read_text()):
+            return text
+        time.sleep(0.02)
+    raise TimeoutError(path)
+
+
+IDENTITY = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgSign=false", "-c", "core.hooksPath=/none"]
+
+
+def git(directory, *arguments):
+    """What git prints; the user's settings hold for it."""
+    command = ["git", *IDENTITY, *arguments]
+    return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True).stdout

@@ -7,10 +7,9 @@ import signal
 import socket
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
-from conftest import ROOT, command
+from conftest import ROOT, command, wait_for
 from scripted import HANG, Server, calls, chunk, error, event, raw, say, tokens
 
 ECHO = ("run_shell_command", {"command": "echo from-the-shell"})
@@ -480,16 +479,6 @@ def test_escape_sequences_do_not_reach_the_terminal(run, workspace):
     shown = done.stdout + done.stderr + failed.stdout + failed.stderr
     assert "text" in done.stdout
     assert re.findall(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", shown) == []
-
-
-def wait_for(path: Path, seconds=15):
-    """Blocks until the file is there with something in it; gives back its text."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if path.exists() and (text := path.read_text()):
-            return text
-        time.sleep(0.02)
-    raise TimeoutError(path)
 
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]

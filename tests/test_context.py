@@ -5,11 +5,9 @@ import hashlib
 import json
 import os
 import re
-import signal
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from socket import create_server
@@ -17,7 +15,7 @@ from tempfile import TemporaryDirectory
 
 import pexpect
 import pytest
-from conftest import command, result, turn
+from conftest import command, result, turn, within
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import HANG, RESET, Server, breaches, calls, chunk, error, raw, say, stream, tokens
@@ -76,22 +74,6 @@ def history(agent, *answers):
     for number, _ in enumerate(answers):
         turn(agent, f"question {number}")
     return agent
-
-
-@contextmanager
-def within(seconds):
-    """Fails when the block takes longer, also when it would never end."""
-
-    def late(*_):
-        raise TimeoutError(f"still busy after {seconds} seconds")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
 
 
 # ----------------------------------------------------------------------------------------------------------- the cut

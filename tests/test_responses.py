@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from conftest import result, turn
+from conftest import of, result, turn
 from scripted import (
     CHAT,
     CUT,
@@ -40,10 +40,6 @@ REQUEST = {"messages": [{"role": "system", "content": "You test."}, {"role": "us
 def chance(monkeypatch):
     """Chance has it that the waits are short."""
     monkeypatch.setattr("random.uniform", lambda low, high: 0.005)
-
-
-def of(kind, events):
-    return [e for e in events if isinstance(e, kind)]
 
 
 def shown(events):

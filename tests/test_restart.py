@@ -6,10 +6,10 @@ import resource
 import shutil
 import signal
 import stat
-import time
 from pathlib import Path
 
 import pytest
+from conftest import wait_for
 from scripted import HANG, Server, calls, error, raw, response, say, tokens
 
 from tinyagent import SUMMARY_PROMPT, Compacted, Opened, UserSaid, read_journal
@@ -40,16 +40,6 @@ def notices(done):
     """What was noticed in a run with --json."""
     happened = [json.loads(line) for line in done.stdout.splitlines()]
     return [event["text"] for event in happened if event["type"] == "noticed"]
-
-
-def wait_for(path: Path, seconds=15) -> str:
-    """Blocks until the file is there with something in it; gives back its text."""
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if path.exists() and (text := path.read_text()):
-            return text
-        time.sleep(0.02)
-    raise TimeoutError(path)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import time
 from email.utils import formatdate
 
 import pytest
-from conftest import result, turn
+from conftest import of, result, turn
 from scripted import HANG, JSON, RESET, Pause, Server, calls, chunk, error, event, happened, raw, response, say, stream
 
 from tinyagent import Config, Model, Noticed, Retrying, TextArrived, Trouble, trouble
@@ -34,10 +34,6 @@ def chat(server, request=REQUEST, model=None, **more):
             return events, end.value
         except Trouble as end:
             return events, end
-
-
-def of(kind, events):
-    return [e for e in events if isinstance(e, kind)]
 
 
 def shown(events):

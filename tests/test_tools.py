@@ -2,14 +2,13 @@
 
 import os
 import re
-import signal
 import stat
 import sys
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from conftest import within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -60,22 +59,6 @@ def done(tool, *arguments):
             next(work)
     except StopIteration as end:
         return end.value
-
-
-@contextmanager
-def within(seconds):
-    """Fails when the block takes longer, also when it would never end."""
-
-    def late(*_):
-        raise TimeoutError(f"still busy after {seconds} seconds")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 def begun(space):

@@ -8,7 +8,7 @@ import time
 import pexpect
 import pyte
 import pytest
-from conftest import command, result, turn
+from conftest import command, git, of, result, turn
 from scripted import Server, calls, say
 
 from tinyagent import Asked, Changing, Noticed, Printed, ToolReturned
@@ -17,10 +17,6 @@ WRITE = ("write_to_file", {"path": "a.txt", "content": "one\ntwo\n"})
 EDIT = ("edit_file", {"path": "a.txt", "old": "two", "new": "2"})
 ECHO = ("run_shell_command", {"command": "echo hello | tee out.txt"})
 READ = ("read_from_file", {"path": "a.txt"})
-
-
-def of(kind, events):
-    return [event for event in events if isinstance(event, kind)]
 
 
 def answers(*texts):
@@ -196,11 +192,6 @@ def test_what_runs_on_ends_with_the_session_and_both_are_said(run, workspace):
 
 
 # -------------------------------------------------------------------------------------------------------------- undo
-
-
-def git(directory, *arguments):
-    identity = ["-c", "user.name=n", "-c", "user.email=e@localhost"]
-    return subprocess.run(["git", *identity, *arguments], cwd=directory, capture_output=True, check=True).stdout
 
 
 def shell(line):

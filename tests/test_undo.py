@@ -12,12 +12,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from conftest import git
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tinyagent import Snapshots
-
-IDENTITY = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "commit.gpgSign=false", "-c", "core.hooksPath=/none"]
 
 
 @pytest.fixture
@@ -35,12 +34,6 @@ def fill(directory, **files):
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-
-
-def git(directory, *arguments):
-    """What git prints; the user's settings hold for it."""
-    command = ["git", *IDENTITY, *arguments]
-    return subprocess.run(command, cwd=directory, check=True, capture_output=True, text=True).stdout
 
 
 def shell(directory, command):
