@@ -96,6 +96,8 @@ NOT_RUN = "Not run: the turn ended before this call began."
 INTERRUPTED = "Interrupted: this may or may not have been carried out."
 UNFINISHED = "not run again: it did not come to its end when it was recorded"
 STOPPED = ("stopped by the user", "stopped at the time limit")  # why a call ended before it was done
+SKIPPED = "skipped: the user spoke"
+OWN_COMMAND = "The user ran this command, not you. It ended with:\n\n{}"
 OUTPUT_FILE = re.compile(r"in /.*/output/[\w.-]+\.txt")  # as it stands in a result; each has another name
 SAME_AGAIN = "\n[This call gave this result {} times. Do something else, or say what is in the way.]"
 PINNED = ("AGENTS.md", "spec.txt", "plan.txt")  # these files of the working directory stand in the system message
@@ -124,6 +126,14 @@ def shortened(text: str, limit: int) -> str:
 
 def plural(number: int, word: str) -> str:
     return f"{number:,} {word}{'s' * (number != 1)}"
+
+
+def spent(usage: dict) -> str:
+    """Tokens and dollars in words."""
+    n = Counter(usage)
+    told = f"{n['prompt_tokens']:,} tokens in ({n['cached_tokens']:,} cached), {n['completion_tokens']:,} out"
+    told += f" ({n['reasoning_tokens']:,} reasoning)" if n["reasoning_tokens"] else ""
+    return told + (f", ${n['cost']:.4f}" if n["cost"] else "")
 
 
 # --------------------------------------------------------------------------------------------------------- 1 Config
@@ -213,7 +223,9 @@ def event(name: str, **types: type) -> type:
 
 # Facts are kept in the journal, and the history is a fold of them.
 Opened = event("Opened", session=str, directory=str, model=str, base_url=str, system=str)  # a session begins or goes on
-UserSaid = event("UserSaid", text=str)
+UserSaid = event("UserSaid", text=str)  # this begins a turn
+Hinted = event("Hinted", text=str)  # the user said this while the turn went on
+CommandRan = event("CommandRan", text=str)  # the user's !command, which began the turn: what it printed
 ModelReplied = event("ModelReplied", message=dict, usage=dict, faults=dict)  # call id -> why that call must not run
 ToolCalled = event("ToolCalled", call=str, kind=str, saying=str)  # the arguments are good, the tool is about to run
 ToolReturned = event("ToolReturned", call=str, text=str, failed=bool)
@@ -228,6 +240,7 @@ Learned = event("Learned", what=str, value=object)  # of the server: api, refuse
 Result = event("Result", status=str, exit_code=int, text=str, steps=int, usage=dict, session=str, total=dict)
 # Signals are for whoever watches.
 TextArrived = event("TextArrived", text=str)
+Reasoned = event("Reasoned", text=str)  # the model, before it answers, where its server shows that
 Changing = event("Changing", call=str, diff=str)  # a file is about to be changed so
 Asked = event("Asked", call=str, kind=str, tool=str, plan=str)  # whether this may be done: a command, or a diff
 Printed = event("Printed", call=str, text=str)  # the last of what a running command printed
@@ -311,11 +324,11 @@ def in_use(path: Path) -> bool:
     return False
 
 
-def shorten_message(message: dict, limit: int, kept: str):
+def shorten_message(message: dict, limit: int, kept: list[str]):
     """Cuts the texts of a long message to about so many characters, also in its calls, but not the words to be kept."""
     if len(json.dumps(message)) <= limit:
         return
-    text = message["content"].removesuffix(kept)
+    text = message["content"].removesuffix(next(filter(message["content"].endswith, kept), ""))
     message["content"] = shortened(text, limit) + message["content"][len(text) :]
     for name in message.keys() - {"role", "content", "tool_calls", "tool_call_id"}:  # reasoning, in its many forms
         more = message.pop(name)
@@ -339,7 +352,7 @@ class Session:
 
     def _fold(self, facts: list[Event]):
         self.system, self.messages, self.summary = "", [], ""  # what a request is made of; the last summary
-        self.said, self.open = "", {}  # the user's latest words; calls without a result -> what stands in its place
+        self.said, self.open = [], {}  # the user's latest words; calls without a result -> what stands in its place
         self.directory, self.usage, self._server = "", Counter(), ()  # usage: of all turns
         self.learned.clear()
         self.first, self.trees = "", []  # snapshots: the session's first, those of the latest turn
@@ -388,7 +401,10 @@ class Session:
             case Learned() if fact.value not in self.learned.get(fact.what, []):
                 self.learned.setdefault(fact.what, []).append(fact.value)
             case UserSaid():
-                self.said, self.trees, self.undone = fact.text, [], []
+                self.said, self.trees, self.undone = [fact.text], [], []
+                self.messages.append({"role": "user", "content": fact.text})
+            case Hinted() | CommandRan():
+                self.said += [fact.text] * isinstance(fact, Hinted)
                 self.messages.append({"role": "user", "content": fact.text})
             case ModelReplied() if self.messages:
                 ids = [call["id"] for call in fact.message.get("tool_calls", [])]
@@ -400,7 +416,7 @@ class Session:
                 self.open.pop(fact.call)["content"] = fact.text
             case Compacted():
                 tail = list(dropwhile(lambda message: message["role"] == "tool", self.messages[fact.cut :]))
-                latest = "" if any(m["role"] == "user" for m in tail) else LATEST_WORDS.format(self.said)
+                latest = "" if any(m["role"] == "user" for m in tail) else LATEST_WORDS.format("\n\n".join(self.said))
                 self.messages = [{"role": "user", "content": SUMMARY.format(fact.summary) + latest}, *tail]
                 self.system, self.summary = fact.system, fact.summary
             case Snapped():
@@ -419,6 +435,7 @@ class Session:
 
 # ---------------------------------------------------------------------------------------------------------- 4 Tools
 
+OWN_SECONDS = 1_000_000  # limit of a command of the user's own, who can stop it
 TICK = 0.1  # seconds between two looks at the clock while something is awaited
 FLOOD, SAVED = 1_000_000_000, 100_000_000  # bytes of output at which a command is ended; bytes of it that are kept
 QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat", "EDITOR": "true", "VISUAL": "true"}
@@ -1490,8 +1507,8 @@ def as_chunk(event: dict) -> dict:
         finish = why if why == "content_filter" else "length" if kind == "response.incomplete" else "stop"
     elif kind == "response.failed":
         return {"error": response.get("error") or response}
-    alive = kind.endswith(".delta")  # also when it is reasoning, which is not shown
-    return {"choices": [{"delta": delta, "finish_reason": finish}], "usage": response.get("usage"), "alive": alive}
+    more = {"alive": kind.endswith(".delta"), "thought": event.get("delta") if "reasoning" in kind else ""}
+    return {"choices": [{"delta": delta, "finish_reason": finish}], "usage": response.get("usage"), **more}
 
 
 def parsed(data: bytes, failed: bool) -> dict | None:
@@ -1505,6 +1522,13 @@ def parsed(data: bytes, failed: bool) -> dict | None:
     if chunk.get("error") or failed or "error" in (chunk.get("object"), chunk.get("type")):
         raise trouble(0, chunk.get("error") or chunk, {})
     return chunk
+
+
+def thought(chunk: dict) -> str:
+    """What a chunk brings of the model's reasoning; each kind of server has another name for it."""
+    delta = choice_of(chunk)[1]
+    texts = (chunk.get("thought"), delta.get("reasoning_content"), delta.get("reasoning"), delta.get("thinking"))
+    return next(filter(None, (given(str, text) for text in texts)), "")
 
 
 def has_content(chunk: dict) -> bool:
@@ -1598,6 +1622,8 @@ class Model:
         try:
             for chunk in self._chunks(body, check):
                 draft.whole = draft.whole or chunk is DONE
+                if text := thought(chunk):
+                    yield Reasoned(clean(text))
                 if text := draft.add(chunk):
                     yield TextArrived(clean(text))
         except Trouble as found:
@@ -1786,6 +1812,32 @@ def transcript(messages: list[dict]) -> str:
     return "\n\n".join(lines)
 
 
+def fenced(text: str) -> str:
+    """The text as a block of code in Markdown."""
+    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
+    return f"{fence}\n{text}\n{fence}"
+
+
+def as_markdown(facts: list[Event]) -> str:
+    """The conversation as Markdown: what was said in full, of what tools did the call and the result."""
+    parts = []
+    for fact in facts:
+        match fact:
+            case Opened() if not parts:
+                parts += [f"# {fact.session}", f"{fact.directory}, {fact.model}"]
+            case UserSaid() | Hinted():
+                parts += ["## User", fact.text]
+            case CommandRan():
+                parts += [fenced(fact.text)]
+            case ModelReplied():
+                parts += ["## Model", fact.message["content"]]
+            case ToolCalled():
+                parts += [f"**{fact.saying}**"]
+            case ToolReturned():
+                parts += [fenced(fact.text)]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
 class Agent:
     """One conversation. `turn` is all that a front end needs: it takes what the user says and yields what happens."""
 
@@ -1799,6 +1851,8 @@ class Agent:
         self.snapshots = Snapshots(directory, session.path.parents[1], session.id)
         self.stopped, self.busy, self.leaving, self.began = threading.Event(), False, False, 0.0
         self.approve: Callable[[Event], str] | None = None  # answers what is asked: y, a, or why not
+        self.hints: Callable[[], list[str]] = list  # what the user has said since the last look; asked at each tick
+        self.heard: list[str] = []  # hints that the model has not got yet
         self.unsnapped = ""  # why there was no snapshot
         self.allowed: set[str] = set()  # tools that need no approval any more
         self.least, self.pinned = 0, {}  # tokens that the last measure left; the pinned files as the model was told
@@ -1823,15 +1877,11 @@ class Agent:
     def turn(self, text: str) -> Iterator[Event]:
         """Yields what happens until the model answers or something ends the turn; a /command is done without it. The
         last event is a Result. ValueError for a command that there is not."""
-        order, _, rest = text.partition(" ")
-        command = self.commands.get(order)
-        if not command and re.fullmatch(r"/\w*", order):
-            raise ValueError(f"there is no command {order}; the commands are: {', '.join(self.commands)}")
+        command = self.ordered(text)
         self.steps, self.usage, self.busy, self.seen, self.repeats = 0, Counter(), True, set(), Counter()
         self.stopped.clear()
         if not self.began:
-            about = str(self.workspace.directory), self.config.model, self.config.base_url, self.system()
-            yield self.session.record(Opened(self.session.id, *about))
+            yield self.opened()
             if self.config.context:
                 yield self.session.record(Learned("--context", self.config.context))  # for a replay
         self.began = time.monotonic()
@@ -1839,7 +1889,7 @@ class Agent:
         if not command:
             yield self.session.record(UserSaid(clean(text)))
         try:
-            answer = yield from (command(rest.strip()) if command else self.work())
+            answer = yield from command or self.work()
             status = "needs_input" if NEED_INPUT.search(answer) else "done"
             if command:
                 yield TextArrived(answer)
@@ -1860,15 +1910,36 @@ class Agent:
         numbers = self.steps, dict(self.usage), self.session.id, dict(total)
         yield self.session.record(Result(status, EXIT_CODES[status], answer, *numbers))
 
+    def opened(self) -> Event:
+        """Records that the session begins or goes on: where, with which model, and with what the files say now."""
+        about = str(self.workspace.directory), self.config.model, self.config.base_url, self.system()
+        return self.rewrite(Opened(self.session.id, *about))
+
+    def ordered(self, text: str) -> Iterator[Event] | None:
+        """What a /command or !command does, not begun yet; None if this is for the model. ValueError if it is neither."""
+        order, _, rest = text.partition(" ")
+        if order in self.commands:
+            return self.commands[order](rest.strip())
+        if re.fullmatch(r"/\w*", order):
+            raise ValueError(f"there is no command {order}; the commands are: {', '.join(self.commands)}")
+        return self.run_own(text) if text.startswith("!") else None
+
     def work(self) -> Iterator[Event]:
-        """Lets the model call tools until it replies without a call; gives back the text of that reply."""
-        reply = yield from self.ask()
-        while calls := reply.message.get("tool_calls"):
+        """Lets the model call tools until it replies without a call, and the user has said nothing meanwhile; gives
+        back the text of that reply."""
+        while True:
+            reply = yield from self.ask()
+            calls = reply.message.get("tool_calls", [])
             self.workspace.limit = self.result_limit(len(calls))
             for call in calls:
-                yield from self.call(call, reply.faults.get(call["id"]))
-            reply = yield from self.ask()
-        return reply.message["content"]
+                yield from self.skip(call) if self.heard else self.call(call, reply.faults.get(call["id"]))
+            if not (calls or self.heard):
+                return reply.message["content"]
+            while self.heard:
+                yield self.session.record(Hinted(clean(self.heard.pop(0))))
+
+    def skip(self, call: dict) -> Iterator[Event]:
+        yield self.session.record(ToolReturned(call["id"], SKIPPED, True))
 
     def result_limit(self, calls: int) -> int:
         """Bytes of each of so many tool results that the model gets: at most about an eighth of the window."""
@@ -1901,11 +1972,16 @@ class Agent:
 
     def perform(self, call: str, tool: Tool, work: Iterator[str]) -> Iterator[Event]:
         """Lets a tool do what it is about to do, if the user approves where --ask wants that; gives back its result."""
-        plan, reason = self.sandbox.run(next, work), None
+        plan = self.sandbox.run(next, work)
         if tool.kind == "edit":
             yield Changing(call, plan)
         if self.config.ask and tool.kind != "read":
             yield from self.ask_user(call, tool.kind, tool.name, plan)
+        return (yield from self.drive(call, work))
+
+    def drive(self, call: str, work: Iterator[str]) -> Iterator[Event]:
+        """Runs a tool to its end, and shows what it prints meanwhile; gives back its result."""
+        reason = None
         try:
             while True:
                 if printed := self.sandbox.run(work.send, reason):
@@ -1915,6 +1991,20 @@ class Agent:
             return end.value
         finally:
             self.sandbox.run(work.close)
+
+    def run_own(self, text: str) -> Iterator[Event]:
+        """!command: runs it; what it prints is shown, and the model reads it with the next message."""
+        if not (command := text[1:].strip()):
+            raise ValueError("after the ! there has to be a command")
+        yield self.session.record(UserSaid(clean(text)))
+        yield from self.snap()
+        work = self.workspace.run_shell_command(command, OWN_SECONDS)
+        next(work)
+        printed = clean((yield from self.drive("", work)))
+        yield self.session.record(CommandRan(OWN_COMMAND.format(printed)))
+        yield from self.snap()
+        self.check()
+        return printed
 
     def ask_user(self, *about: str) -> Iterator[Event]:
         """Goes on if the user approves. ValueError with the reason if not, Trouble if nobody can be asked."""
@@ -1949,6 +2039,7 @@ class Agent:
 
     def reason_to_end(self) -> str:
         """Why the turn has to end now, "" if it need not."""
+        self.heard += self.hints()
         late = 0 < self.config.max_seconds < time.monotonic() - self.began
         return STOPPED[0] * self.stopped.is_set() or STOPPED[1] * late
 
@@ -2138,8 +2229,9 @@ class Agent:
     @cached_property
     def commands(self) -> dict[str, Callable]:
         """What the user can order instead of saying something to the model."""
-        orders = {"/undo": self.undo, "/redo": self.redo, "/diff": self.diff, "/context": self.show_context}
-        return orders | {"/compact": self.compact_now, "/uncompact": self.uncompact}
+        own = [self.undo, self.redo, self.diff, self.compact_now, self.uncompact, self.show_context]
+        own += [self.change_model, self.change_ask, self.show_cost, self.save]
+        return {re.match(r"/\w+", inspect.getdoc(command))[0]: command for command in own}
 
     def compact_now(self, wish: str) -> Iterator[Event]:
         """/compact [what to keep]: puts a summary in the place of the first half of the conversation."""
@@ -2201,6 +2293,39 @@ class Agent:
         told = f"context window: {self.window:,} tokens, {full / self.window:.0%} full ({full:,})\n"
         return told + "\n".join(f"{n:12,}  {part}" for part, n in parts.items() if n)
 
+    def change_model(self, name: str) -> Iterator[Event]:
+        """/model [NAME]: which model answers, from now on this one."""
+        yield from ()
+        if name:
+            self.config = replace(self.config, model=name)
+            self.chat = Model(self.config, self.session.learned).chat
+            yield self.opened()
+        return f"The model is {self.config.model}."
+
+    def change_ask(self, word: str) -> Iterator[Event]:
+        """/ask [on|off]: whether each command and each write needs your approval, from now on so."""
+        yield from ()
+        if word not in ("on", "off", ""):
+            raise ValueError("/ask takes on or off")
+        self.config = replace(self.config, ask=word == "on") if word else self.config
+        self.allowed.clear()
+        return f"Approval is {'on' if self.config.ask else 'off'}."
+
+    def show_cost(self, _: str) -> Iterator[Event]:
+        """/cost: what the session has used so far."""
+        yield from ()
+        return spent(self.session.usage)
+
+    def save(self, name: str) -> Iterator[Event]:
+        """/save FILE.md: writes the conversation as Markdown into a new file."""
+        yield from ()
+        if not name:
+            raise ValueError("/save takes the name of a new file")
+        path = self.workspace.directory / os.path.expanduser(name)
+        with open(path, "x", encoding="utf-8") as file:
+            file.write(as_markdown(standing(read_journal(self.session.path))[0]))
+        return f"Saved in {path}"
+
     def load_vocabulary(self):
         """Makes counts exact, beside the work: the vocabulary may have to be fetched, and that may never end."""
         with suppress(Exception):
@@ -2210,14 +2335,6 @@ class Agent:
 
 
 # ------------------------------------------------------------------------------------------------------- 7 Terminal
-
-
-def spent(usage: dict) -> str:
-    """Tokens and dollars in words."""
-    n = Counter(usage)
-    told = f"{n['prompt_tokens']:,} tokens in ({n['cached_tokens']:,} cached), {n['completion_tokens']:,} out"
-    told += f" ({n['reasoning_tokens']:,} reasoning)" if n["reasoning_tokens"] else ""
-    return told + (f", ${n['cost']:.4f}" if n["cost"] else "")
 
 
 def plain(text: str) -> str:
@@ -2475,7 +2592,7 @@ def as_recorded(turn: list[Event]) -> list[Event]:
     """The replies of a turn, and the windows that were learned; a call that did not come to its end must not run."""
     facts, ended = [], set()
     for fact in reversed(turn):
-        if isinstance(fact, ToolReturned) and not fact.text.startswith(STOPPED):
+        if isinstance(fact, ToolReturned) and not fact.text.startswith((*STOPPED, SKIPPED)):
             ended.add(fact.call)
         if isinstance(fact, Learned) and fact.what == "context":
             facts.insert(0, fact)
@@ -2491,7 +2608,7 @@ def results(events: list[Event], *directories: str) -> list[str]:
     texts = [OUTPUT_FILE.sub("", event.text) for event in events if isinstance(event, ToolReturned)]
     for directory in directories:
         texts = [text.replace(directory, "DIRECTORY") for text in texts]
-    ended = [text for text in texts if not text.startswith((*STOPPED, f"error: {UNFINISHED}"))]
+    ended = [text for text in texts if not text.startswith((*STOPPED, SKIPPED, f"error: {UNFINISHED}"))]
     return [re.sub(r"\d+(\.\d+)? ?m?s\b|\d+:\d\d(:\d\d)?", "TIME", text) for text in ended]
 
 
