@@ -33,6 +33,7 @@ import queue
 import random
 import re
 import secrets
+import select
 import shlex
 import shutil
 import signal
@@ -44,8 +45,10 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import threading
 import time
+from codecs import getincrementaldecoder
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -61,6 +64,7 @@ from ipaddress import ip_address, ip_network
 from itertools import accumulate, dropwhile, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from unicodedata import category, east_asian_width
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 from urllib.request import ProxyHandler, build_opener
 
@@ -153,7 +157,7 @@ def numbers(text: str) -> str:
     parts = [float(part) for part in text.split(",")] if text else []
     if not all(map(math.isfinite, parts)):
         raise ValueError(text)
-    return ",".join(map(str, parts))
+    return text
 
 
 @dataclass(frozen=True)
@@ -370,6 +374,11 @@ class Session:
             raise
         except OSError:  # a file system without locks
             self.warnings.append(f"{self.path} cannot be locked: let no other agent go on with this session")
+
+    def release(self):
+        """Lets other agents have the session."""
+        if self._held:
+            self._held.close()
 
     def record(self, fact: Event) -> Event:
         """Writes the fact down, then lets it take effect; gives it back."""
@@ -1849,7 +1858,8 @@ class Agent:
             directory, output, self.result_limit(1), config.api_key, self.sandbox, config.allow_private
         )
         self.snapshots = Snapshots(directory, session.path.parents[1], session.id)
-        self.stopped, self.busy, self.leaving, self.began = threading.Event(), False, False, 0.0
+        self.stopped, self.busy, self.leaving = threading.Event(), False, False
+        self.began, self.begun = 0.0, False  # the time of the turn's begin; whether this run is in the journal
         self.approve: Callable[[Event], str] | None = None  # answers what is asked: y, a, or why not
         self.hints: Callable[[], list[str]] = list  # what the user has said since the last look; asked at each tick
         self.heard: list[str] = []  # hints that the model has not got yet
@@ -1880,12 +1890,9 @@ class Agent:
         command = self.ordered(text)
         self.steps, self.usage, self.busy, self.seen, self.repeats = 0, Counter(), True, set(), Counter()
         self.stopped.clear()
-        if not self.began:
-            yield self.opened()
-            if self.config.context:
-                yield self.session.record(Learned("--context", self.config.context))  # for a replay
         self.began = time.monotonic()
-        yield from self.warn()
+        if not command or self.session.directory:  # a new session begins only when something is said
+            yield from self.begin()
         if not command:
             yield self.session.record(UserSaid(clean(text)))
         try:
@@ -1908,7 +1915,17 @@ class Agent:
         total = self.session.usage.copy()
         total.update(self.usage)
         numbers = self.steps, dict(self.usage), self.session.id, dict(total)
-        yield self.session.record(Result(status, EXIT_CODES[status], answer, *numbers))
+        result = Result(status, EXIT_CODES[status], answer, *numbers)
+        yield self.session.record(result) if self.session.directory else result  # else there is no session yet
+
+    def begin(self) -> Iterator[Event]:
+        """Records, once in a run, that the session begins or goes on."""
+        if not self.begun:
+            self.begun = True
+            yield self.opened()
+            if self.config.context:
+                yield self.session.record(Learned("--context", self.config.context))  # for a replay
+        yield from self.warn()
 
     def opened(self) -> Event:
         """Records that the session begins or goes on: where, with which model, and with what the files say now."""
@@ -1916,7 +1933,7 @@ class Agent:
         return self.rewrite(Opened(self.session.id, *about))
 
     def ordered(self, text: str) -> Iterator[Event] | None:
-        """What a /command or !command does, not begun yet; None if this is for the model. ValueError if it is neither."""
+        """What a /command or !command does, not begun yet; None if it is for the model. ValueError if it is neither."""
         order, _, rest = text.partition(" ")
         if order in self.commands:
             return self.commands[order](rest.strip())
@@ -1996,6 +2013,7 @@ class Agent:
         """!command: runs it; what it prints is shown, and the model reads it with the next message."""
         if not (command := text[1:].strip()):
             raise ValueError("after the ! there has to be a command")
+        yield from self.begin()
         yield self.session.record(UserSaid(clean(text)))
         yield from self.snap()
         work = self.workspace.run_shell_command(command, OWN_SECONDS)
@@ -2326,6 +2344,11 @@ class Agent:
             file.write(as_markdown(standing(read_journal(self.session.path))[0]))
         return f"Saved in {path}"
 
+    def close(self) -> int:
+        """Ends what commands left running, and lets other agents have the session; gives back of how many."""
+        self.session.release()
+        return self.workspace.close()
+
     def load_vocabulary(self):
         """Makes counts exact, beside the work: the vocabulary may have to be fetched, and that may never end."""
         with suppress(Exception):
@@ -2335,6 +2358,13 @@ class Agent:
 
 
 # ------------------------------------------------------------------------------------------------------- 7 Terminal
+
+SIGNS = {"execute": "$", "edit": "~", "read": "-", "fetch": "@"}  # kind of a tool -> what its calls are marked with
+KEY = re.compile(
+    r"\x1b\[200~(.*?)\x1b\[201~|\x1b(?:\[[0-?]*[@-~]|O.|[^[O])|(.)", re.S
+)  # a paste, a key, or a character
+PASTING = "\x1b[?2004h", "\x1b[?2004l"  # on and off: the terminal frames what is pasted
+PASTE, PASTED = "\x1b[200~", "\x1b[201~"  # the frame
 
 
 def plain(text: str) -> str:
@@ -2351,64 +2381,239 @@ def few(text: str, count: int) -> list[str]:
     )
 
 
+def width(text: str) -> int:
+    """Columns that a terminal needs for the text, or more: of an emoji made of several each one counts."""
+    if text.isascii():
+        return len(text)
+    wide = sum(east_asian_width(char) in "WF" or char == "\ufe0f" for char in text)
+    return len(text) + wide - sum(category(char) in ("Mn", "Me", "Cf") for char in text)
+
+
+def rows(text: str, columns: int) -> list[str]:
+    """The text in rows of at most so many columns."""
+    made, used = [""], 0
+    for char in text.expandtabs(4):
+        used += width(char)
+        if used > columns:
+            made, used = [*made, ""], width(char)
+        made[-1] += char
+    return made
+
+
+class Keyboard:
+    """What is typed on the terminal while the agent works: whole lines are given out, the rest waits for the prompt."""
+
+    def __init__(self, rich: bool):
+        """Of a terminal that is not rich the typed lines are read, and its modes are left alone."""
+        self.rich, self.before, self.typed, self.rest = rich, termios.tcgetattr(0), "", ""
+        self.decode = getincrementaldecoder("utf-8")("replace").decode
+
+    def hold(self):
+        """From now on the terminal shows no keys: whoever calls `read` does."""
+        if self.rich:
+            mode = termios.tcgetattr(0)
+            mode[3] = mode[3] & ~(termios.ICANON | termios.ECHO) | termios.NOFLSH  # a Ctrl-C drops no keys
+            termios.tcsetattr(0, termios.TCSANOW, mode)
+            print(end=PASTING[0], flush=True)
+
+    def release(self):
+        """Makes the terminal what it was at the start, whoever has changed it since."""
+        with suppress(OSError, termios.error):  # it may be gone
+            termios.tcsetattr(0, termios.TCSANOW, self.before)
+            print(end=PASTING[1] * self.rich, flush=True)
+
+    def read(self) -> list[str]:
+        """The lines that were finished since the last look."""
+        with suppress(OSError):  # the terminal is gone, and a signal will say so
+            while select.select([0], [], [], 0)[0] and (data := os.read(0, 65536)):
+                self.rest += self.decode(data)
+        lines = []
+        while not (self.rest.startswith(PASTE) and PASTED not in self.rest) and (found := KEY.match(self.rest)):
+            self.rest = self.rest[found.end() :]
+            if self.press(found[2] or "", (found[1] or "").replace("\r\n", "\n").replace("\r", "\n")):
+                lines, self.typed = [*lines, self.typed], ""
+        return lines
+
+    def press(self, key: str, pasted: str) -> bool:
+        """Takes a key, or what is pasted; gives back whether a line is finished."""
+        match key:
+            case "\r" | "\n":
+                return True
+            case "\x7f" | "\b":
+                self.typed = self.typed[:-1]
+            case "\x15":  # Ctrl-U
+                self.typed = ""
+            case "\x17":  # Ctrl-W
+                self.typed = self.typed.rstrip().rpartition(" ")[0]
+            case _:
+                self.typed += pasted + key * (key.isprintable() or key == "\t")
+        return False
+
+
 class Terminal:
-    """Shows events as text: a conversation on one stream; of a task the answer on `out` and the rest on `log`."""
+    """Shows events as text: a conversation on one stream; of a task the answer on `out` and the rest on `log`. A rich
+    terminal has also some rows at the bottom that are written anew again and again: what goes on, and for how long."""
 
     def __init__(self, out, log):
         self.out, self.log, self.talking, self.fresh = out, log, out is log, True  # fresh: at the start of a line
         self.rich = log.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
-        self.tail = 0  # lines at the bottom that stand there only while a command runs
+        self.keyboard: Keyboard | None = None
+        self.full: Callable[[], float] = float  # the share of the context window that is in use
+        self.begun, self.doing, self.since, self.until = 0.0, "", 0.0, 0.0  # of the turn; of what goes on now
+        self.answer, self.fenced = "", False  # the line that is not whole yet; whether it is in a block of code
+        self.thought, self.printed = "", ""  # by the model before it answers, and by a command: the last of it
+        self.bottom: list[str] = []  # the rows as they are there
+        self.looked = 0.0
 
     def show(self, happened: Event):
+        """Shows an event."""
+        self.begun = self.begun or happened.time
+        match happened:
+            case UserSaid(text=text) if text.startswith("!"):
+                self.does("running")
+            case UserSaid() | Hinted() | Compacted() | ToolReturned():
+                self.does("thinking")
+            case ToolCalled():
+                self.does("running")
+            case Retrying():
+                self.does("trying again", happened.seconds)
         match happened:
             case TextArrived() if self.talking:
-                self.write(happened.text)
-            case ModelReplied() if not self.talking and "tool_calls" in happened.message:
-                self.line(happened.message["content"])
+                self.stream(happened.text)
+            case Reasoned():
+                self.thought = (self.thought + happened.text)[-1_000:]
+            case ModelReplied():
+                self.end_line()
+                self.thought, self.fenced = "", False
+                if not self.talking and "tool_calls" in happened.message:
+                    self.line(happened.message["content"])
             case ToolCalled():
-                self.line(f"* {happened.saying}")
+                self.line(f"{SIGNS.get(happened.kind, '*')} {happened.saying}", "36")
             case Changing():
                 for line in few(happened.diff, 20):
-                    self.line(line, colour={"+": "32", "-": "31"}.get(line[2:3], ""))
+                    self.line(line, {"+": "32", "-": "31"}.get(line[2:3], ""))
             case Asked() if happened.kind != "edit":
                 self.line("\n".join("  " + line for line in happened.plan.splitlines()))
-            case Printed() if self.rich:
-                self.show_tail(happened.text)
+            case Printed():
+                self.printed = happened.text
             case ToolReturned():
                 self.line("\n".join(few(happened.text, 5)))
             case Retrying():
                 again = f"trying again in {happened.seconds:.1f} s; what was shown of this reply is withdrawn"
-                self.line(f"! {happened.reason}\n! {again}")
+                self.line(f"! {happened.reason}\n! {again}", "33")
+                self.thought, self.fenced = "", False
             case Noticed():
-                self.line(f"! {happened.text}")
-            case Result(status=status, text=text, usage=usage, total=total):
-                answered = status in ("done", "needs_input")
-                self.write("\n" * (not self.fresh))
-                self.line("" if answered else f"! {status}: {text}")
-                steps = plural(happened.steps, "step")
-                self.line(f"[{steps}, {spent(usage)}; session: {spent(total)}]" * bool(happened.steps))
-                if answered and not self.talking:
-                    self.line(text, self.out)
+                self.line(f"! {happened.text}", "33")
+            case Result():
+                self.show_result(happened)
 
-    def show_tail(self, text: str):
-        """Shows the last lines of what a command prints, in the place of those before."""
-        lines = [line[: shutil.get_terminal_size().columns - 3] for line in plain(text).splitlines()[-5:]]
-        self.write("" if self.fresh else "\n")
-        print(*[f"\x1b[2m  {line}\x1b[0m" for line in lines], sep="\n", file=self.log, flush=True)
-        self.tail = len(lines)
+    def show_result(self, result: Event):
+        """Shows how a turn ended, and what it took."""
+        took, self.begun, self.doing = result.time - self.begun, 0.0, ""
+        answered = result.status in ("done", "needs_input")
+        self.write("\n" * (not self.fresh))
+        self.line("" if answered else f"! {result.status}: {result.text}", "33")
+        if result.steps:
+            told = f"{plural(result.steps, 'step')}, {took:,.0f} s, {spent(result.usage)}"
+            self.line(f"[{told}; context window {self.full():.0%}]", "2")
+        if answered and not self.talking:
+            self.line(result.text, stream=self.out)
+        self.draw()
 
-    def line(self, text: str, stream=None, colour: str = ""):
+    def does(self, what: str, seconds: float = 0.0):
+        """Notes what goes on from now, and in how many seconds it ends, if that is known."""
+        self.doing, self.since, self.printed = what, time.monotonic(), ""
+        self.until = self.since + seconds if seconds else 0.0
+
+    def stream(self, text: str):
+        """Shows a piece of the answer; a rich terminal has it at the bottom until its line is whole."""
+        if not self.rich:
+            return self.write(text)
+        *lines, self.answer = (self.answer + plain(text)).split("\n")
+        self.write("".join(self.styled(line) + "\n" for line in lines), styled=True)
+        if len(self.answer) > 5_000:
+            self.end_line()
+
+    def end_line(self):
+        """Ends the line of the answer that is not whole."""
+        line, self.answer = self.answer, ""
+        self.write(self.styled(line) + "\n" if line else "", styled=True)
+
+    def styled(self, line: str) -> str:
+        """A line of the answer, its Markdown in light colours."""
+        mark = line.lstrip()[:3] in ("```", "~~~")
+        self.fenced ^= mark
+        if mark or self.fenced:
+            return self.paint(line, "2") if mark else line
+        if re.match(r"#{1,6} ", line):
+            return self.paint(line, "1")
+        parts = re.split(r"(`[^`]+`)", line)
+        texts = [re.sub(r"\*\*(\S|\S.*?\S)\*\*", lambda bold: self.paint(bold[1], "1"), part) for part in parts[::2]]
+        codes = [self.paint(part, "36") for part in parts[1::2]]
+        return "".join(part for pair in zip_longest(texts, codes, fillvalue="") for part in pair)
+
+    def paint(self, text: str, colour: str) -> str:
+        return f"\x1b[{colour}m{text}\x1b[0m" if self.rich and colour and text else text
+
+    def line(self, text: str, colour: str = "", stream=None):
+        """Writes whole lines, if there is something in them to see."""
+        self.end_line()
         if text.strip():
-            self.write("\n" * (not self.fresh) + f"{text}\n", stream, colour)
+            lines = "\n".join(self.paint(line, colour) for line in plain(text).split("\n"))
+            self.write("\n" * (not self.fresh) + lines + "\n", stream, styled=True)
 
-    def write(self, text: str, stream=None, colour: str = ""):
-        """Writes text, harmless and in a colour if there is one."""
-        over, self.tail = f"\x1b[{self.tail}F\x1b[J" * bool(self.tail), 0
-        if text := plain(text):
+    def note(self, text: str):
+        """Writes whole lines above the line of the answer that is not whole yet."""
+        self.write(plain(text) + "\n") if self.rich else self.line(text)
+
+    def write(self, text: str, stream=None, styled: bool = False):
+        """Writes text above the rows at the bottom; it is made harmless, if it is not `styled` already."""
+        if text := text if styled else plain(text):
             self.fresh = text.endswith("\n")
-            text = f"\x1b[{colour}m{text}\x1b[0m" if colour and self.rich else text
-        if over + text:
-            print(over + text, end="", file=stream or self.log, flush=True)
+            self.draw(text, stream)
+
+    def attend(self) -> list[str]:
+        """Shows what goes on now; gives back the lines that were typed meanwhile. For a call at each tick."""
+        if not self.rich and not self.keyboard or time.monotonic() - self.looked < TICK / 2:
+            return []
+        self.looked, lines = time.monotonic(), self.keyboard.read() if self.keyboard else []
+        self.draw()
+        return lines
+
+    def draw(self, text: str = "", stream=None):
+        """Writes text, and the rows at the bottom anew below it."""
+        size = self.size()
+        bottom = self.picture(*size) if self.doing and self.rich else []
+        if not text and bottom == self.bottom:
+            return
+        height = sum(max(1, -(-width(row) // size[0])) for row in self.bottom)  # more, if the window became narrower
+        over = (f"\x1b[{height - 1}F" if height > 1 else "\x1b[G") + "\x1b[J" if height else ""
+        below = "\n".join(self.paint(row, "" if row[:2] == "> " else "2") for row in bottom)
+        if stream and stream is not self.log:
+            print(over, end="", file=self.log, flush=True)
+            print(text, end="", file=stream, flush=True)
+            over = text = ""
+        print(over + text + below, end="", file=self.log, flush=True)
+        self.bottom = bottom
+
+    def size(self) -> tuple[int, int]:
+        """Columns and lines of the window."""
+        with suppress(OSError, ValueError):
+            columns, lines = os.get_terminal_size(self.log.fileno())
+            return columns or 80, lines or 24
+        return 80, 24
+
+    def picture(self, columns: int, lines: int) -> list[str]:
+        """The rows at the bottom: the end of the answer, of what a command prints, what goes on, what is typed."""
+        columns, now = columns - 1, time.monotonic()
+        made = rows(self.answer[-8 * columns :], columns)[-8:] if self.answer else []
+        made += [rows(f"  {line}", columns)[0] for line in plain(self.printed).splitlines()[-5:]]
+        seconds = self.until - now if self.until > now else now - self.since
+        thought = plain(self.thought).strip().rpartition("\n")[2]
+        made += rows(f"{self.doing} {'in ' * (self.until > now)}{seconds:.0f} s  {thought}", columns)[:1]
+        typed = self.keyboard.typed if self.keyboard else ""
+        made += rows("> " + plain(typed).replace("\n", " "), columns)[-3:] if typed else []
+        return made[1 - lines :]
 
 
 # ----------------------------------------------------------------------------------------------------- 8 JSON lines
@@ -2420,7 +2625,14 @@ def show_json(happened: Event):
 
 # ----------------------------------------------------------------------------------------------------------- 9 main
 
+DEFAULT_MODEL = "gpt-6.2-sol"
 LOCAL = {"Ollama": 11434, "llama.cpp": 8080, "LM Studio": 1234, "vLLM": 8000}  # server -> its port on this machine
+KEYS_HELP = """!COMMAND
+    runs a command of your own; the model reads what it prints
+@PATH
+    names a file for the model; Tab completes it
+A line that ends in \\, or stands between ``` lines, goes on. What you type while it works reaches the model between two
+tool calls. Ctrl-C stops what it does; at an empty prompt it ends the program, as Ctrl-D does."""
 DEMO = Path(__file__).with_name("tests") / "sessions" / "hello.jsonl"
 NO_MODEL = f"""no model: OPENAI_API_KEY is not set, and no server answers on this machine. To go on,
   set a key:              export OPENAI_API_KEY=...
@@ -2444,7 +2656,7 @@ def find_model(config: Config) -> Config:
             url, model = local, model or first
             break
     if url:
-        return replace(config, base_url=url, model=model or "gpt-6.2-sol", api_key=key)
+        return replace(config, base_url=url, model=model or DEFAULT_MODEL, api_key=key)
     talking = sys.stdin.isatty() and not (config.task or config.json or config.resume is not None)
     if not talking or not DEMO.exists():
         raise ValueError(NO_MODEL)
@@ -2537,42 +2749,286 @@ def play(agent: Agent, text: str, show: Callable[[Event], None]) -> Event:
     return happened
 
 
-def converse(agent: Agent, show: Callable[[Event], None]) -> int:
-    """A turn for each line of standard input; gives back the exit code."""
-    prompt, otherwise = "> " if sys.stdin.isatty() else "", OPENING_MESSAGE  # what an empty first line says
-    code = 0
-    if prompt:
-        import readline  # noqa: F401 (line editing for input)
+def stop(agent: Agent, number: int, _frame):
+    """The first Ctrl-C, SIGTERM or SIGHUP ends the turn; the next, or one outside a turn, ends the program."""
+    agent.leaving = agent.leaving or number != signal.SIGINT
+    if not agent.busy or agent.stopped.is_set():
+        raise KeyboardInterrupt
+    agent.stopped.set()
 
+
+def heed_signals(agent: Agent):
+    """Lets signals end what this agent does."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, partial(stop, agent))
+
+
+def recall(session: Session) -> str:
+    """Where a session was: the user's last words, and the model's."""
+    words = {message["role"]: shortened(message["content"].strip(), 600) for message in session.messages}
+    told = [f"You said last:\n{words['user']}"] if "user" in words else ["Nothing was said yet."]
+    return "\n\n".join(told + [f"The model said last:\n{words['assistant']}"] * bool(words.get("assistant")))
+
+
+def first_screen(agent: Agent) -> str:
+    """What somebody should know before the first words of a conversation."""
+    config, directory = agent.config, agent.workspace.directory
+    found = [name for name in PINNED if (directory / name).is_file()]
+    others = [path.stem for path in agent.session.path.parent.glob("*.jsonl") if path != agent.session.path]
+    asking = "ask you first" if config.ask else "run without asking (/ask on changes that)"
+    bounds = "write only in this directory" + ", without network" * (config.sandbox == "offline")
+    lines = [f"Commands {asking} and {bounds if config.sandbox else 'may do what you may (--sandbox bounds them)'}."]
+    lines += [f"The model is told what is in {', '.join(found)}; /start has it say how far that is."] * bool(found)
+    newest = max(others, default="")
+    lines += [f"There are earlier sessions here ({len(others)}): /resume goes on with {newest}."] * bool(others)
+    lines += ["Say what you want done. Ctrl-C stops it, Ctrl-D ends the program, /help tells the rest."]
+    return "\n".join(lines)
+
+
+class Conversation:
+    """Somebody on standard input talks to an agent. What is typed while it works is a hint for the model."""
+
+    def __init__(self, agent: Agent, terminal: Terminal, show: Callable[[Event], None], reopen: Callable[[str], Agent]):
+        """`reopen` makes the agent that goes on with the session of an id."""
+        self.show, self.terminal, self.reopen, self.over = show, terminal, reopen, False
+        self.prompt = "> " if sys.stdin.isatty() else ""
+        self.queue: list[str] = []  # what will be said next
+        self.next: Agent | None = None  # another session's, which goes on after this turn
+        self.keyboard = terminal.keyboard = Keyboard(terminal.rich) if self.prompt and show == terminal.show else None
+        self.meet(agent)
+
+    def meet(self, agent: Agent):
+        """Talks to this agent from now on."""
+        self.agent, self.next, self.terminal.full = agent, None, lambda: agent.tokens() / agent.window
+        self.history = agent.session.path.parents[1] / "history"
+        own = [self.help, self.start, self.edit, self.sessions, self.resume, self.exit]
+        agent.commands.update({f"/{command.__name__}": command for command in own})
+        if self.prompt:
+            agent.approve = self.approve
+        if self.keyboard:
+            agent.hints = self.hear
+            signal.signal(signal.SIGTSTP, self.suspend)
+        heed_signals(agent)
+
+    def run(self) -> int:
+        """A turn for each message; gives back the exit code."""
+        code, otherwise = 0, "" if self.prompt else OPENING_MESSAGE  # what an empty first line in a pipe says
+        with suppress(EOFError):
+            while not (self.agent.leaving or self.over):
+                if not (said := self.message() or otherwise):
+                    continue
+                try:
+                    result, otherwise = self.turn(said), ""
+                except ValueError as error:  # no such command
+                    self.show(Noticed(str(error)))
+                    continue
+                code = result.exit_code if self.agent.config.json else 0
+                if not self.prompt and result.status in ("refused", "unavailable", "error"):
+                    return result.exit_code  # nobody is there to mend it
+        return EXIT_CODES["interrupted"] if self.agent.leaving else code
+
+    def turn(self, said: str) -> Event:
+        """Lets the agent do what was said; gives back the Result. What it has not heard of comes next."""
+        if self.keyboard:
+            self.keyboard.hold()
+        try:
+            result = play(self.agent, said, self.show)
+        finally:
+            if self.keyboard:
+                self.queue += self.keyboard.read()
+                self.keyboard.release()
+        self.queue, unheard, self.agent.heard = self.agent.heard + self.queue, self.agent.heard, []
+        if result.status not in ("done", "needs_input") and unheard and self.keyboard:
+            self.keyboard.typed, self.queue = "\n".join([*self.queue, self.keyboard.typed]), []
+        if result.status == "limit" and self.keyboard:
+            self.show(Noticed("Go on? Enter does; or say something else."))
+            self.keyboard.typed = self.keyboard.typed or "Go on."
+        if self.next:
+            self.agent.close()
+            self.meet(self.next)
+        return result
+
+    def hear(self) -> list[str]:
+        """The hints that were typed since the last look; what begins with / or ! is for after the turn."""
+        hints = []
+        for line in filter(str.strip, self.terminal.attend()):
+            order = line.startswith("!") or line.partition(" ")[0] in self.agent.commands
+            (self.queue if order else hints).append(line)
+            told = "will be done after this turn" if order else "taken: the model gets it between two tool calls"
+            self.terminal.note(f"> {line}\n  ({told})")
+        return hints
+
+    def approve(self, question: Event) -> str:
+        """The user's answer to a question that was shown."""
+        self.agent.busy = False  # so that a Ctrl-C ends the waiting
+        try:
+            with self.paused():
+                return input("Do this? y: yes, a: always, or why not: ")
+        except (KeyboardInterrupt, EOFError):
+            self.agent.stopped.set()
+            return ""
+        finally:
+            self.agent.busy = True
+
+    def suspend(self, *_):
+        """Ctrl-Z: gives the terminal back, stops the program, and takes the terminal again when it goes on."""
+        modes = termios.tcgetattr(0)
+        self.keyboard.release()
+        os.write(1, b"\x1b[G\x1b[J" * self.terminal.rich)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        termios.tcsetattr(0, termios.TCSANOW, modes)
+        if self.readline and not self.agent.busy:
+            print(end=self.prompt + self.readline.get_line_buffer(), flush=True)
+
+    @contextmanager
+    def paused(self):
+        """The terminal as it was before, for a question or an editor within a turn."""
+        self.terminal.doing, doing = "", self.terminal.doing
+        self.terminal.draw()
+        if self.keyboard:
+            self.agent.heard += self.keyboard.read()
+            self.keyboard.release()
+        try:
+            yield
+        finally:
+            self.terminal.fresh = True
+            self.terminal.does(doing)
+            if self.keyboard:
+                self.keyboard.hold()
+
+    def message(self) -> str:
+        """What the user says next. A line that ends in a backslash, or within ```, goes on. A Ctrl-C drops it, but the
+        arrow key brings it back. EOFError at the end, KeyboardInterrupt at a Ctrl-C where nothing is typed."""
+        if self.queue:
+            self.terminal.line(f"> {self.queue[0]}")
+            return self.queue.pop(0).strip()
+        text = ""
+        try:
+            text = self.ask(self.prompt)
+            while text.endswith("\\") or text.count("```") % 2:
+                text = text.removesuffix("\\") + "\n"
+                text += self.ask(self.prompt and ". ")
+        except EOFError:
+            if not text:
+                raise
+        except KeyboardInterrupt:
+            dropped = text + (self.readline.get_line_buffer() if self.readline else "")
+            if self.agent.leaving or not dropped:
+                raise
+            print()
+            self.remember(dropped)
+            return ""
+        self.remember(text.strip())
+        return text.strip()
+
+    def ask(self, prompt: str) -> str:
+        """A line; what was typed while the agent worked stands in it already."""
+        self.terminal.fresh = True
+        if self.readline and self.keyboard:
+            typed, self.keyboard.typed = self.keyboard.typed, ""
+            self.readline.set_startup_hook(lambda: self.readline.insert_text(typed))
+        try:
+            return input(prompt)
+        finally:
+            if self.readline:
+                self.readline.set_startup_hook()
+
+    @cached_property
+    def readline(self):
+        """The module that edits lines, set up; None if there is none, or no terminal."""
+        if not self.prompt:
+            return None
         threading.Thread(target=__import__, args=("openai",), daemon=True).start()  # while the user reads and types
-    with suppress(EOFError):
-        while not agent.leaving:
-            if not (said := input(prompt).strip() or otherwise):
-                continue
-            try:
-                result = play(agent, said, show)
-            except ValueError as error:  # no such command
-                show(Noticed(str(error)))
-                continue
-            otherwise = "Go on." if prompt and result.status == "limit" else ""
-            if otherwise:
-                show(Noticed("Go on? Enter does; or say something else."))
-            code = result.exit_code if agent.config.json else 0
-            if not prompt and result.status in ("refused", "unavailable", "error"):
-                return result.exit_code  # nobody is there to mend it
-    return EXIT_CODES["interrupted"] if agent.leaving else code
+        try:
+            import readline
+        except ImportError:
+            return None
+        readline.set_auto_history(False)
+        readline.set_completer(self.complete)
+        readline.set_completer_delims(" \t\n")
+        libedit = "libedit" in (readline.__doc__ or "")
+        readline.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
+        readline.parse_and_bind(
+            "" if libedit else f"set enable-bracketed-paste {'on' if self.terminal.rich else 'off'}"
+        )
+        self.remember("")
+        return readline
 
+    def remember(self, text: str):
+        """Puts the text at the end of the directory's history, from which the arrow keys bring it back."""
+        texts = []
+        with suppress(OSError, ValueError), open(self.history, encoding="utf-8", opener=private) as file:
+            texts = [line for line in map(json.loads, file) if isinstance(line, str)]
+        texts = [*(line for line in texts if line != text), *filter(None, [text])][-1_000:]
+        if text and self.prompt:
+            with suppress(OSError):
+                make_folders(self.agent.session.path)
+                with open(self.history, "w", encoding="utf-8", opener=private) as file:
+                    file.writelines(json.dumps(line) + "\n" for line in texts)
+        if self.prompt and "readline" in sys.modules:
+            import readline
 
-def approve(agent: Agent, question: Event) -> str:
-    """The user's answer to a question that was shown."""
-    agent.busy = False  # so that a Ctrl-C ends the waiting
-    try:
-        return input("Do this? y: yes, a: always, or why not: ")
-    except (KeyboardInterrupt, EOFError):
-        agent.stopped.set()
+            readline.clear_history()
+            for line in texts:
+                readline.add_history(line)
+
+    def complete(self, word: str, number: int) -> str | None:
+        """The number-th text that the word may become: a command at the start, behind @ the name of a file."""
+        if word.startswith("@"):
+            folder, name = os.path.split(word[1:])
+            with suppress(OSError), os.scandir(self.agent.workspace.directory / os.path.expanduser(folder)) as found:
+                names = [entry.name + "/" * entry.is_dir() for entry in found if entry.name.startswith(name)]
+                choices = ["@" + os.path.join(folder, name) for name in sorted(names)]
+                return choices[number] if number < len(choices) else None
+        orders = [order for order in self.agent.commands if word and order.startswith(word)]
+        return orders[number] + " " if number < len(orders) else None
+
+    def help(self, _: str) -> Iterator[Event]:
+        """/help: what can be typed."""
+        yield from ()
+        texts = [" ".join(inspect.getdoc(command).split()) for command in self.agent.commands.values()]
+        return "\n".join([*(text.replace(": ", "\n    ", 1) for text in sorted(texts)), KEYS_HELP])
+
+    def start(self, _: str) -> Iterator[Event]:
+        """/start: has the model look at spec.txt, plan.txt and what else is there, and say how far it is."""
+        yield from ()
+        self.queue.insert(0, OPENING_MESSAGE)
         return ""
-    finally:
-        agent.busy = True
+
+    def edit(self, text: str) -> Iterator[Event]:
+        """/edit [TEXT]: opens $EDITOR for the next message."""
+        yield from ()
+        if not self.prompt:
+            raise ValueError("/edit needs a terminal")
+        key, editor = self.agent.config.api_key, os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
+        environment = {name: value for name, value in os.environ.items() if not key or value.strip() != key}
+        with tempfile.TemporaryDirectory(prefix="tinyagent-") as folder, self.paused():
+            path = Path(folder, "message.md")
+            path.write_text(text, encoding="utf-8")
+            subprocess.run([*shlex.split(editor), path], env=environment)
+            self.queue[:0] = filter(str.strip, [path.read_text(encoding="utf-8", errors="replace")])
+        return ""
+
+    def sessions(self, _: str) -> Iterator[Event]:
+        """/sessions: this directory's sessions: when, how long, how they ended, first words."""
+        yield from ()
+        return "\n".join(map(outline, sorted(self.agent.session.path.parent.glob("*.jsonl")))) or "None yet."
+
+    def resume(self, id: str) -> Iterator[Event]:
+        """/resume [ID]: goes on with another session; without ID the newest other one of this directory."""
+        yield from ()
+        here = self.agent.session.path
+        others = [path for path in here.parent.glob("*.jsonl") if path != here and path.stat().st_size]
+        if id == here.stem or not (id or others):
+            raise ValueError("there is no other session of this directory" if not id else f"this is session {id}")
+        self.next = self.reopen(id or max(others, key=os.path.getmtime).stem)
+        return recall(self.next.session)
+
+    def exit(self, _: str) -> Iterator[Event]:
+        """/exit: ends the program; the session can be resumed."""
+        yield from ()
+        self.over = True
+        return ""
 
 
 def recorded(facts: Iterator[Event], summaries: Iterator[str], request: dict, *_) -> Iterator[Event]:
@@ -2634,14 +3090,6 @@ def replay(facts: list[Event], agent: Agent, show: Callable[[Event], None]) -> i
     return code
 
 
-def stop(agent: Agent, number: int, _frame):
-    """The first Ctrl-C, SIGTERM or SIGHUP ends the turn; the next, or one outside a turn, ends the program."""
-    agent.leaving = agent.leaving or number != signal.SIGINT
-    if not agent.busy or agent.stopped.is_set():
-        raise KeyboardInterrupt
-    agent.stopped.set()
-
-
 def check_config(config: Config):
     """ValueError when something is wrong with what the user chose."""
     if config.task is not None and not config.task.strip():
@@ -2655,14 +3103,25 @@ def check_config(config: Config):
 
 
 def say_goodbye(agent: Agent, terminal: Terminal):
-    """Says how to go on with the session."""
-    config = agent.config
-    terminal.fresh = bool(config.task or not sys.stdin.isatty())  # else behind the prompt
-    command = [sys.executable, sys.argv[0], "--resume", agent.session.id]
-    if "api.openai.com" not in config.base_url:
-        command += ["--base_url", config.base_url, "--model", config.model]
-    command += [f"--sandbox={config.sandbox}"] * bool(config.sandbox) + ["--ask"] * config.ask
+    """Says how to go on with the session, with the options as they are now."""
+    terminal.fresh = bool(agent.config.task or not sys.stdin.isatty())  # else behind the prompt
+    command, unsaid = [sys.executable, sys.argv[0], "--resume", agent.session.id], {"task", "start_dir", "resume"}
+    if "api.openai.com" in agent.config.base_url:
+        unsaid |= {"base_url"} | {"model" if agent.config.model == DEFAULT_MODEL else ""}
+    for f in (f for f in fields(Config) if f.metadata and f.name not in unsaid):
+        if (value := getattr(agent.config, f.name)) != f.default:
+            command.append(f"--{f.name}" if value is True else f"--{f.name}={value}")
     terminal.line(f"Go on with: {shlex.join(command)}")
+
+
+def open_agent(config: Config) -> Agent:
+    """The agent that does what the user chose, with a new session or the one to resume."""
+    directory, session = find_session(config.start_dir, config.resume)
+    return Agent(config, directory, session, Model(config, session.learned).chat)
+
+
+def reopened(config: Config, id: str) -> Agent:
+    return open_agent(replace(config, resume=id, start_dir=None))
 
 
 def run(config: Config) -> int:
@@ -2677,35 +3136,37 @@ def run(config: Config) -> int:
     if facts:
         windows = [fact.value for fact in facts if isinstance(fact, Learned) and fact.what == "--context"]
         config = replace(config, model="recorded", context=min(windows, default=config.context))
-    directory, session = find_session(config.start_dir, config.resume)
+    agent = open_agent(config)
     if facts and (start := Path(config.replay).with_suffix("")).is_dir():
-        if any(directory.iterdir()):
-            raise ValueError(f"{directory} is not empty: the recording would overwrite what is there")
-        shutil.copytree(start, directory, dirs_exist_ok=True)  # what was there when it was recorded
-    agent = Agent(config, directory, session, Model(config, session.learned).chat)
-    if sys.stdin.isatty() and not config.task:
-        agent.approve = partial(approve, agent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, partial(stop, agent))
+        if any(agent.workspace.directory.iterdir()):
+            raise ValueError(f"{agent.workspace.directory} is not empty: the recording would overwrite what is there")
+        shutil.copytree(start, agent.workspace.directory, dirs_exist_ok=True)  # what was there when it was recorded
     terminal = Terminal(sys.stdout, sys.stderr if config.task else sys.stdout)
     show = show_json if config.json else terminal.show
-    if not config.json:
-        terminal.line(f"tinyagent in {directory}, model {config.model} {config.base_url}".rstrip())
-    if agent.sandbox.lacking:
-        show(Noticed(agent.sandbox.lacking))
+    talk = None if facts or config.task else Conversation(agent, terminal, show, partial(reopened, config))
+    if not talk:
+        heed_signals(agent)
+        agent.hints, terminal.full = terminal.attend, lambda: agent.tokens() / agent.window
     try:
+        if not config.json:
+            terminal.line(f"tinyagent in {agent.workspace.directory}, model {config.model} {config.base_url}".rstrip())
+            terminal.line(first_screen(agent) if talk and talk.prompt else "")
+            terminal.line(recall(agent.session) if talk and config.resume is not None else "")
+        if agent.sandbox.lacking:
+            show(Noticed(agent.sandbox.lacking))
         if facts:
             return replay(facts, agent, show)
-        return play(agent, config.task, show).exit_code if config.task else converse(agent, show)
+        return talk.run() if talk else play(agent, config.task, show).exit_code
     except BrokenPipeError:
         raise
     except OSError as error:
         print(f"tinyagent: the output cannot be written: {error}", file=sys.stderr)
-        return EXIT_CODES["error"]
+        return EXIT_CODES["interrupted" if agent.leaving else "error"]
     finally:
-        if running := agent.workspace.close():
+        agent = talk.agent if talk else agent
+        if running := agent.close():
             show(Noticed(f"ended what {plural(running, 'command')} had left running"))
-        if session.path.exists() and not config.json and not facts:
+        if agent.session.path.exists() and not config.json and not facts:
             say_goodbye(agent, terminal)
 
 
