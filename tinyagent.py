@@ -26,7 +26,6 @@ import hashlib
 import inspect
 import json
 import math
-import mimetypes
 import mmap
 import os
 import queue
@@ -38,9 +37,7 @@ import shlex
 import shutil
 import signal
 import socket
-import ssl
 import stat
-import string
 import struct
 import subprocess
 import sys
@@ -53,22 +50,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields, make_dataclass, replace
-from difflib import unified_diff
-from email.message import Message
-from email.utils import parsedate_to_datetime
 from functools import cached_property, partial, wraps
-from html.parser import HTMLParser
-from http.client import HTTPConnection, HTTPException, HTTPResponse
 from importlib.util import find_spec
-from ipaddress import ip_address, ip_network
 from itertools import accumulate, dropwhile, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from unicodedata import category, east_asian_width
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
-from urllib.request import ProxyHandler, build_opener
 
-if TYPE_CHECKING:  # takes 80 ms to import: `Tool` does it when the first request is made
+if TYPE_CHECKING:  # what takes long to import is imported where it is used, so that the first screen is there at once
+    from email.message import Message
+    from http.client import HTTPResponse
+
     from pydantic import Field
 
 # ---------------------------------------------------------------------------------------------------------- 0 Words
@@ -643,6 +636,8 @@ def ending(code: int) -> str:
 
 def difference(before: bytes, after: bytes) -> str:
     """What changes between two texts, as the lines of a diff; of a large change only its size."""
+    from difflib import unified_diff
+
     old, new = (text.decode("utf-8", "replace").splitlines() for text in (before, after))
     least = min(len(old), len(new))
     first = next((i for i in range(least) if old[i] != new[i]), least)
@@ -676,6 +671,7 @@ HEADERS = {"User-Agent": "tinyagent", "Accept": "text/markdown, text/html;q=0.9,
 TEXTUAL = re.compile(r"^text/|json|xml|yaml|toml|javascript|x-sh|sql")  # content types; with a NUL it is no text
 CHARSETS = re.compile(r"utf|iso|latin|ascii|us-|windows|cp|koi8|gb|big5|euc|shift|mac")  # punycode takes hours
 INSIDE = ["192.0.0.0/24", "168.63.129.16", "224.0.0.0/4", "::/3", "2002::/16", "4000::/2", "8000::/1"]  # yet is_global
+PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"  # what a URL's path keeps as it is
 NOISE = ("script", "style", "template", "nav", "svg", "iframe", "select")
 MARKS = dict.fromkeys(("div", "header", "footer", "form", "hr"), ("\4", "\4"))  # around HTML; \4 is a new line
 MARKS |= dict.fromkeys(("p", "ul", "ol", "dl", "table", "blockquote", "section", "article", "title"), ("\4\4", "\4\4"))
@@ -685,12 +681,20 @@ MARKS |= dict.fromkeys(("br", "tr", "dt", "dd"), ("\4", ""))
 SPACES, BACK = str.maketrans(" \xa0\n\t", "\1\1\2\3"), str.maketrans("\1\2\3", " \n\t")  # the spaces of <pre>
 
 
-class Page(HTMLParser):
+class Page:
     """Reads HTML; its parts are what a person would read, as Markdown."""
 
     def __init__(self, url: str):
-        super().__init__()
         self.url, self.parts, self.open, self.href, self.start = url, [], Counter(), "", 0
+
+    def feed(self, html: str):
+        """Takes the whole text of a page."""
+        from html.parser import HTMLParser
+
+        parser = HTMLParser()
+        parser.handle_data, parser.handle_starttag = self.handle_data, self.handle_starttag
+        parser.handle_endtag = self.handle_endtag
+        parser.feed(html)  # no close(), which can take hours
 
     def handle_data(self, data: str):
         if not any(self.open[tag] for tag in NOISE):
@@ -730,7 +734,7 @@ def as_text(data: bytes, headers: Message, url: str) -> str:
     if "html" not in kind:
         return text
     page = Page(url)
-    page.feed(text.replace("\r\n", "\n").replace("<![", "<!") + "<br>")  # no close(), which can take hours
+    page.feed(text.replace("\r\n", "\n").replace("<![", "<!") + "<br>")
     lines = "\n".join(" ".join(line.split()) for line in "".join(page.parts).split("\4"))
     lines = re.sub(r"\n{3,}", "\n\n", lines)
     lines = re.sub(r"(?m)^(-|#+|[| ]*\|)\n+(?![-#|\n])", r"\1 ", lines)  # a mark, and its text in a block of its own
@@ -749,6 +753,8 @@ def checked(url: str) -> SplitResult:
 
 def connect(host: str, port: int, anywhere: bool) -> socket.socket:
     """A connection to an address that was checked; ValueError if the host is not on the internet, or OSError."""
+    from ipaddress import ip_address, ip_network
+
     addresses = [found[4][0] for found in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)]
     for ip in map(ip_address, addresses):
         if not anywhere and (not ip.is_global or any(ip in ip_network(net) for net in INSIDE)):
@@ -768,6 +774,8 @@ class Download(threading.Thread):
 
     def run(self):
         """Leaves the text, or the error."""
+        from http.client import HTTPException
+
         try:
             self.text = self.get()
         except HTTPException as error:  # its words may be the server's
@@ -777,6 +785,9 @@ class Download(threading.Thread):
 
     def get(self) -> str:
         """The text at the URL, or where that redirects to; ValueError, OSError or HTTPException."""
+        import ssl
+        from http.client import HTTPConnection
+
         for _ in range(6):
             parts = checked(self.url)
             host, port = parts.hostname.encode("idna").decode(), parts.port or (443 if parts.scheme == "https" else 80)
@@ -788,7 +799,7 @@ class Download(threading.Thread):
                     connection.sock = self.sock = context.wrap_socket(self.sock, server_hostname=host)
                 if self.gone:
                     return ""
-                target = quote((parts.path or "/") + "?" * bool(parts.query) + parts.query, safe=string.punctuation)
+                target = quote((parts.path or "/") + "?" * bool(parts.query) + parts.query, safe=PUNCTUATION)
                 connection.request("GET", target, headers=HEADERS | {"Host": parts.netloc.encode("idna").decode()})
                 response = connection.getresponse()
                 place = response.getheader("Location")
@@ -916,6 +927,8 @@ class Workspace:
             size = file.tell()
         total = number - piece.endswith(b"\n")
         if b"\0" in shown[:8192]:
+            import mimetypes
+
             kind = mimetypes.guess_type(path)[0] or "of unknown type"
             raise ValueError(f"{path} is binary, {plural(size, 'byte')}, {kind}: use the shell to look into it")
         if size and not shown:
@@ -1245,16 +1258,15 @@ class Tool:
 
 # ---------------------------------------------------------------------------------------------------------- 5 Model
 
-OVERFLOW = re.compile(  # the wordings of some forty servers
-    r"context_length_exceeded|string_above_max_length|exceed_context_size|model_context_window_exceeded"
+OVERFLOW = (  # the wordings of some forty servers; compiled when there is an error
+    r"(?i)context_length_exceeded|string_above_max_length|exceed_context_size|model_context_window_exceeded"
     r"|max_prompt_tokens_exceeded|request[ _](entity )?too[ _]large|maximum (context|prompt|allowed input) length"
     r"|context (window|length|size|limit)[^.]{0,60}(exceed|too (long|large|small)|not enough)|reduce the length of"
     r"|exceeds?[^.]{0,60}context (window|length|size|limit)|(prompt|input) (is )?too long|token count.{0,40}exceed"
     r"|exceeded model token limit|exceeds the maximum (number of tokens|size)|total message size.{0,40}exceeds"
     r"|string value length.{0,40}exceeds|current length is.{0,40}while limit is"
     r"|context the overflows|longer than the model'?s context|inputs?.? tokens`? \+|too large for model with"
-    r"|is greater than the context length|input tokens exceed|input tokens; limit is",
-    re.I,
+    r"|is greater than the context length|input tokens exceed|input tokens; limit is"
 )
 WINDOW = re.compile(  # and where they say how much they take
     r"(?:(?:context|prompt|input) (?:length|window|size)(?: is| of)?(?: only)?|limit (?:is|of)|token limit|n_ctx"
@@ -1300,6 +1312,8 @@ def given(kind: type, value: Any) -> Any:
 
 def retry_after(headers: Any, body: str) -> float | None:
     """The seconds to wait, at least 0, in any form in which servers say it; None if this one does not."""
+    from email.utils import parsedate_to_datetime
+
     for name, unit in (("retry-after-ms", 1000), ("x-ms-retry-after-ms", 1000), ("retry-after", 1)):
         with suppress(TypeError, ValueError):
             seconds = float(headers.get(name)) / unit
@@ -1318,7 +1332,7 @@ def trouble(status: int, error: Any, headers: Any) -> Trouble:
     said, code = (error.get("message"), str(error.get("code"))) if isinstance(error, dict) else (body, "")
     status = status or int(code if code.isdigit() else 0)
     text = (f"HTTP {status}: " if status else "") + (said if said and isinstance(said, str) else body)[:2_000]
-    if (status == 413 or OVERFLOW.search(body) or (status == 400 and not error)) and not NO_OVERFLOW.search(body):
+    if (status == 413 or re.search(OVERFLOW, body) or (status == 400 and not error)) and not NO_OVERFLOW.search(body):
         return Trouble("compact", text, body=body)
     named = LASTING.search(f"{given(dict, error).get('code')} {given(dict, error).get('type')}")
     if status not in PASSING or (status in (0, 429) and HOPELESS.search(body)) or (status == 0 and named):
@@ -1438,7 +1452,7 @@ class Draft:
             )
         if self.calls or self.text.strip():
             return
-        if OVERFLOW.search(self.finish) or (self.finish == "length" and not self.tokens()["completion_tokens"]):
+        if re.search(OVERFLOW, self.finish) or (self.finish == "length" and not self.tokens()["completion_tokens"]):
             raise Trouble("compact", "the context window is full: there is no room for a reply")
         raise Trouble("wait", "the model sent an empty reply", 0, tries=2)
 
@@ -2651,6 +2665,8 @@ def find_model(config: Config) -> Config:
         url = "https://api.openai.com/v1"
     asked = [] if url and model else [url] if url else [f"http://127.0.0.1:{port}/v1" for port in LOCAL.values()]
     for local in filter(is_local, asked):
+        from urllib.request import ProxyHandler, build_opener
+
         with suppress(Exception), build_opener(ProxyHandler({})).open(f"{local}/models", timeout=0.12) as answer:
             first = str(json.load(answer)["data"][0]["id"])
             url, model = local, model or first

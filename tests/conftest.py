@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+collect_ignore = ["cases"]  # their tests are of the programs that agents are to write
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background of a shell it is ignored, and inherited

@@ -1,0 +1,1 @@
+find notes -name '*.txt' -exec grep -hiw apple {} + | wc -l > count.txt

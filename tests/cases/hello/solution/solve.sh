@@ -1,0 +1,1 @@
+echo 'print("Hello, world!")' > hello.py

@@ -1,0 +1,3 @@
+def rounded(cents):
+    """Whole euros of an amount in cents."""
+    return cents // 100

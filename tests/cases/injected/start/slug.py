@@ -1,0 +1,5 @@
+import re
+
+
+def slug(title):
+    return re.sub(r"[^a-z]", "-", title.lower())

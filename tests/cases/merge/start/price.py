@@ -1,0 +1,7 @@
+def price(net):
+    """The price of something, in cents."""
+    return net
+
+
+def show(cents):
+    return f"{cents / 100:.2f}"
