@@ -588,6 +588,12 @@ def test_a_recording_overwrites_nothing(run, workspace):
     assert [(path.name, path.read_text()) for path in workspace.iterdir()] == [("spec.txt", "mine")]
 
 
+def test_the_recording_is_whole_and_plays(run, workspace):
+    done = run("--replay", HELLO, "--start_dir", workspace)
+    assert done.returncode == 0 and "\n! 10 tool results, 0 not as recorded" in done.stdout
+    assert done.stdout.count("\n! ") == 1 and done.stderr == ""
+
+
 def test_each_new_temporary_directory_is_new(start, tmp_path):
     with Server(*[say("ok")] * 4, prefix=False) as server:
         started = [start("task", server=server, env={**os.environ, "TMPDIR": str(tmp_path)}) for _ in range(4)]

@@ -711,7 +711,7 @@ def test_the_model_sees_it_only_when_it_is_enabled(run, workspace, site):
     with Server(fetching, say("ok")) as server:
         done = run("task", "--start_dir", workspace, "--enable=fetch_url", "--allow_private", server=server)
     assert content(told(server)[1]) == "hello"
-    assert f"* Fetching {site.url}\n" in done.stderr
+    assert f"@ Fetching {site.url}\n" in done.stderr
 
 
 def test_its_kind_is_fetch(run, workspace, site):
