@@ -1275,6 +1275,7 @@ WINDOW = re.compile(  # and where they say how much they take
 )
 NO_OVERFLOW = re.compile(r"throttling|rate limit reached|too many requests|more credits|tokens, please wait", re.I)
 HOPELESS = re.compile(r"insufficient_quota|billing_|credits|per[ -]?day|_daily", re.I)  # limits that no waiting heals
+SEALED = re.compile(r"item '?rs_|type 'reasoning'|encrypted.content", re.I)  # about reasoning that does not fit
 LASTING = re.compile(r"invalid_|authentication|permission|not_found|unsupported|content_policy")  # error codes
 AGAIN = re.compile(r"(?:again|retry) (?:in|after) (?:(\d+)m)?(\d+\.?\d*) ?s|retryDelay\W+(\d+\.?\d*)s", re.I)
 PASSING = {0, 408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529}  # statuses that may be others next time
@@ -1405,6 +1406,7 @@ class Draft:
     def __init__(self, begun: str = ""):
         self.begun, self.pieces, self.extra, self.calls, self.slots = begun, [begun], {}, [], {}
         self.usage, self.finish, self.whole = {}, "", False  # whole: the server marked the end
+        self.items: list[tuple[int, dict]] = []  # of the Responses API, with their numbers
 
     @property
     def text(self) -> str:
@@ -1414,6 +1416,8 @@ class Draft:
         """Takes a chunk of the stream; gives back the new text."""
         self.usage = given(dict, chunk.get("usage")) or self.usage
         choice, delta = choice_of(chunk)
+        if isinstance(chunk.get("item"), tuple):  # which JSON has not: as_chunk made it
+            self.items.append(chunk["item"])
         self.finish = given(str, choice.get("finish_reason")) or self.finish
         for fragment in given(list, delta.get("tool_calls")):
             self._add_call(given(dict, fragment))
@@ -1469,10 +1473,11 @@ class Draft:
             if fault or (self.finish == "length" and not call["arguments"].strip()):
                 cut = "cut off at the output limit, not run; write it in smaller pieces"
                 faults[id] = cut if self.finish == "length" else fault
-        # The items of the Responses API do not fit a reply that was mended, or that did not end well.
-        mended = mended or self.finish not in ("stop", "tool_calls")
-        extra = {k: v for k, v in self.extra.items() if v is not None and not (mended and k == "output")}
-        message = {"role": "assistant", "content": self.text, **extra}
+        message = {"role": "assistant", "content": self.text}
+        message |= {name: value for name, value in self.extra.items() if value is not None}
+        numbers = [number for number, _ in self.items]
+        if numbers and numbers == sorted({*numbers}) and not mended and self.finish in ("stop", "tool_calls"):
+            message["output"] = [item for _, item in self.items]
         if calls:
             message["tool_calls"] = [*calls.values()]
         return clean(message), faults
@@ -1516,7 +1521,7 @@ def as_chunk(event: dict) -> dict:
     kind, item, response = event.get("type"), given(dict, event.get("item")), given(dict, event.get("response"))
     if not isinstance(kind, str) or not kind.startswith("response.") or "choices" in event:
         return event
-    delta, finish = {}, None
+    delta, finish, whole_item = {}, None, ()
     if kind in ("response.output_text.delta", "response.refusal.delta"):
         delta = {"content": event.get("delta")}
     elif kind in ("response.output_item.added", "response.output_item.done"):
@@ -1524,13 +1529,14 @@ def as_chunk(event: dict) -> dict:
         function = {"name": item.get("name"), "arguments": item.get("arguments") if done else ""}
         call = {"index": event.get("output_index"), "id": item.get("call_id"), "function": function}
         delta = {"tool_calls": [call]} if item.get("type") == "function_call" else {}
-        delta |= {"output": [item]} if done else {}
+        whole_item = (given(int, event.get("output_index")), item) if done else ()
     elif kind in ("response.completed", "response.incomplete"):
         why = given(dict, response.get("incomplete_details")).get("reason")
         finish = why if why == "content_filter" else "length" if kind == "response.incomplete" else "stop"
     elif kind == "response.failed":
         return {"error": response.get("error") or response}
     more = {"alive": kind.endswith(".delta"), "thought": event.get("delta") if "reasoning" in kind else ""}
+    more |= {"item": whole_item} if whole_item else {}
     return {"choices": [{"delta": delta, "finish_reason": finish}], "usage": response.get("usage"), **more}
 
 
@@ -1685,6 +1691,8 @@ class Model:
 
     def _lesson(self, found: Trouble, body: dict) -> Event | None:
         """What an error teaches about this server, so that the request can go out again at once."""
+        if "input" in body and SEALED.search(found.body) and "output" not in self.learned.get("refused", []):
+            return self._learn("refused", "output")
         if "messages" in body and self.config.api == "auto" and "/v1/responses" in found.body:
             return self._learn("api", "responses")
         messages = given(list, body.get("messages"))

@@ -444,14 +444,41 @@ def test_text_as_a_chunk(kind):
     assert delta_of(as_chunk({"type": kind, "delta": "ok", "output_index": 1})) == {"content": "ok"}
 
 
+@pytest.mark.parametrize("change", ["twice", "order"])
+def test_items_in_another_order_do_not_go_back(agent, change):
+    """A server that gets sealed reasoning without what follows it refuses the request, and all after it."""
+    made = response("A text.", [ECHO])
+    parts = [part if isinstance(part, bytes) else happened(part.last) for part in made.parts]
+    done = [i for i, part in enumerate(parts) if b"output_item.done" in part]
+    parts.insert(done[-1] + 1, parts[done[0]])
+    if change == "order":
+        del parts[done[0]]
+    with Server(NOT_HERE, raw(*parts), response("Done.")) as server:
+        assert result(agent(server)).status == "done"
+    assert [item.get("type", "message") for item in items(server)] == [
+        "message",
+        "function_call",
+        "function_call_output",
+    ]
+
+
+def test_reasoning_that_a_server_does_not_take_is_left_out_from_then_on(agent):
+    unfit = error(400, {"error": {"message": "Item 'rs_1' of type 'reasoning' came without its item."}})
+    script = NOT_HERE, response(calls=[ECHO]), unfit, response("Done."), response("Again.")
+    with Server(*script, prefix=False) as server:
+        told = agent(server)
+        assert [result(told).status, result(told).status] == ["done", "done"]
+    assert not [item for item in items(server) if item.get("type") == "reasoning"] and len(server.requests) == 5
+
+
 def test_items_as_chunks():
     thought, call = (
         as_chunk({"type": "response.output_item.done", "output_index": i, "item": item})
         for i, item in enumerate(OUTPUT)
     )
-    assert delta_of(thought) == {"output": [OUTPUT[0]]}
+    assert delta_of(thought) == {} and thought["item"] == (0, OUTPUT[0])
     (fragment,) = delta_of(call)["tool_calls"]
-    assert delta_of(call)["output"] == [OUTPUT[1]] and fragment["id"] == "b"
+    assert call["item"] == (1, OUTPUT[1]) and fragment["id"] == "b"
     assert (fragment["function"]["name"], fragment["function"]["arguments"]) == ("f", "{}")
 
 
