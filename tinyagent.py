@@ -261,9 +261,9 @@ def make_folders(path: Path):
 def check_shape(fact: Event):
     """Raises something when the parts of a fact are not such as we write."""
     if isinstance(fact, ModelReplied):
-        fact.message["content"].encode("utf-8", "replace")
+        ["assistant"].index(fact.message["role"]), fact.message["content"].encode("utf-8", "replace")
         for call in fact.message.get("tool_calls", []):
-            json.loads(call["function"]["arguments"]).keys(), call["id"].encode()
+            json.loads(call["function"]["arguments"]).keys(), call["id"].encode(), call["function"]["name"].encode()
     if isinstance(fact, Result):
         sum(fact.usage.values())
 
@@ -1275,7 +1275,7 @@ WINDOW = re.compile(  # and where they say how much they take
 )
 NO_OVERFLOW = re.compile(r"throttling|rate limit reached|too many requests|more credits|tokens, please wait", re.I)
 HOPELESS = re.compile(r"insufficient_quota|billing_|credits|per[ -]?day|_daily", re.I)  # limits that no waiting heals
-SEALED = re.compile(r"item '?rs_|type 'reasoning'|encrypted.content", re.I)  # about reasoning that does not fit
+ITEM = re.compile(r"'reasoning'|\brs_|\bitem\b|\binput\[|encrypted_content", re.I)  # of the Responses API
 LASTING = re.compile(r"invalid_|authentication|permission|not_found|unsupported|content_policy")  # error codes
 AGAIN = re.compile(r"(?:again|retry) (?:in|after) (?:(\d+)m)?(\d+\.?\d*) ?s|retryDelay\W+(\d+\.?\d*)s", re.I)
 PASSING = {0, 408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529}  # statuses that may be others next time
@@ -1475,12 +1475,20 @@ class Draft:
                 faults[id] = cut if self.finish == "length" else fault
         message = {"role": "assistant", "content": self.text}
         message |= {name: value for name, value in self.extra.items() if value is not None}
-        numbers = [number for number, _ in self.items]
-        if numbers and numbers == sorted({*numbers}) and not mended and self.finish in ("stop", "tool_calls"):
+        if self.items and not mended and self.finish in ("stop", "tool_calls") and self.items_fit():
             message["output"] = [item for _, item in self.items]
         if calls:
             message["tool_calls"] = [*calls.values()]
         return clean(message), faults
+
+    def items_fit(self) -> bool:
+        """Whether the items of the Responses API are in order and say what the reply says: so they can go back."""
+        numbers, items = [number for number, _ in self.items], [item for _, item in self.items]
+        parts = [given(dict, part) for item in items for part in given(list, item.get("content"))]
+        said = "".join(given(str, part.get("text")) + given(str, part.get("refusal")) for part in parts)
+        called = [[item.get(n) for n in ("call_id", "name", "arguments")] for item in items if "arguments" in item]
+        calls = [[call["id"], call["name"], call["arguments"]] for call in self.calls]
+        return numbers == sorted({*numbers}) and said == self.text and called == calls
 
     def tokens(self) -> dict:
         """What the server counted: tokens, and dollars if it says so."""
@@ -1691,8 +1699,6 @@ class Model:
 
     def _lesson(self, found: Trouble, body: dict) -> Event | None:
         """What an error teaches about this server, so that the request can go out again at once."""
-        if "input" in body and SEALED.search(found.body) and "output" not in self.learned.get("refused", []):
-            return self._learn("refused", "output")
         if "messages" in body and self.config.api == "auto" and "/v1/responses" in found.body:
             return self._learn("api", "responses")
         messages = given(list, body.get("messages"))
@@ -1701,6 +1707,9 @@ class Model:
             quote = r"\b" if "_" in name else "['\"`]"  # a name that is also a word has to stand in quotes
             if re.search(f"{quote}{re.escape(name)}{quote}", found.body):
                 return self._learn("refused", name)
+        sealed = any("id" in given(dict, item) for item in given(list, body.get("input")))
+        if sealed and found.status == "refused" and ITEM.search(found.body):
+            return self._learn("refused", "output")  # its own items, as it made them: one of them does not fit
         return None
 
     def _body(self, messages: list[dict], tools: list[dict]) -> dict:
@@ -2434,6 +2443,7 @@ class Keyboard:
         """From now on the terminal shows no keys: whoever calls `read` does."""
         if self.rich:
             mode = termios.tcgetattr(0)
+            mode[0] &= ~termios.ICRNL
             mode[3] = mode[3] & ~(termios.ICANON | termios.ECHO) | termios.NOFLSH  # a Ctrl-C drops no keys
             termios.tcsetattr(0, termios.TCSANOW, mode)
             print(end=PASTING[0], flush=True)
@@ -2466,7 +2476,7 @@ class Keyboard:
             case "\x15":  # Ctrl-U
                 self.typed = ""
             case "\x17":  # Ctrl-W
-                self.typed = self.typed.rstrip().rpartition(" ")[0]
+                self.typed = re.sub(r"\S*\s*$", "", self.typed)
             case _:
                 self.typed += pasted + key * (key.isprintable() or key == "\t")
         return False
@@ -2608,7 +2618,7 @@ class Terminal:
         bottom = self.picture(*size) if self.doing and self.rich else []
         if not text and bottom == self.bottom:
             return
-        height = sum(max(1, -(-width(row) // size[0])) for row in self.bottom)  # more, if the window became narrower
+        height = len(self.bottom)  # in a window that became narrower it may be more: better too few than others' rows
         over = (f"\x1b[{height - 1}F" if height > 1 else "\x1b[G") + "\x1b[J" if height else ""
         below = "\n".join(self.paint(row, "" if row[:2] == "> " else "2") for row in bottom)
         if stream and stream is not self.log:

@@ -314,7 +314,7 @@ def test_any_arguments(called):
         assert [entry.name for entry in Path(place.folder.name).iterdir()] in (["work", "state"], ["state", "work"])
         for result in (result.text for result in returned if result.text.startswith("error:")):
             note(result)
-            assert re.fullmatch(r"error: [^\n]+", result) and "Traceback" not in result
+            assert re.fullmatch(r"error: [^\n]+(\n\[This call .*\])?", result) and "Traceback" not in result
 
 
 # ----------------------------------------------------------------------------------------------------- any user actions

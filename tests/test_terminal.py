@@ -1,0 +1,604 @@
+"""The conversation on a terminal: keys go into a real pty, and the screen is read as a person sees it."""
+
+import json
+import os
+import re
+import signal
+import stat
+import termios
+import time
+from contextlib import suppress
+from pathlib import Path
+from unicodedata import normalize
+
+import pexpect
+import pyte
+import pytest
+from conftest import command, wait_for
+from scripted import HANG, Pause, Server, calls, chunk, error, event, raw, response, say
+
+STOP = chunk({}, "stop")
+WAIT = "while [ ! -e go ]; do sleep 0.1; done"
+UP, TAB, INTERRUPT, END, SUSPEND = "\x1b[A", "\t", "\x03", "\x04", "\x1a"
+PLAIN = pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], ids=["no colour", "dumb"])
+
+
+def shell(text):
+    return "run_shell_command", {"command": text}
+
+
+class Window:
+    """A terminal with the agent in it. Everything that it prints is in `printed`; `screen` is what a person sees."""
+
+    def __init__(self, line, size, env):
+        environment = {**os.environ, "TERM": "xterm", **env}
+        self.child = pexpect.spawn(line[0], line[1:], env=environment, timeout=15, dimensions=size)
+        self.terminal = pyte.HistoryScreen(size[1], size[0], history=1000)
+        self.stream, self.printed = pyte.ByteStream(self.terminal), b""
+        self.modes = termios.tcgetattr(self.child.child_fd)
+
+    def look(self, seconds=0.05):
+        """Takes what is printed in so many seconds."""
+        try:
+            data = self.child.read_nonblocking(65536, seconds)
+        except (pexpect.TIMEOUT, pexpect.EOF):
+            return
+        self.printed += data
+        self.stream.feed(data)
+
+    @property
+    def screen(self):
+        """The lines of the window, those that have left it at the top too."""
+        above = ["".join(row[i].data for i in sorted(row)) for row in self.terminal.history.top]
+        return [line.rstrip() for line in [*above, *self.terminal.display] if line.strip()]
+
+    def until(self, *texts, gone=(), seconds=15):
+        """Waits until the screen shows these, and the others no more; gives back the screen."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.look()
+            text = "\n".join(self.screen)
+            if all(wanted in text for wanted in texts) and not any(unwanted in text for unwanted in gone):
+                return text
+        raise AssertionError(f"waited for {texts}, without {gone}; the screen:\n{text}")
+
+    def press(self, *keys):
+        for key in keys:
+            self.child.send(key)
+
+    def prompt(self):
+        """Waits until an empty prompt is the last line."""
+        deadline = time.monotonic() + 15
+        while self.screen[-1:] != [">"]:
+            assert time.monotonic() < deadline, "\n".join(self.screen)
+            self.look()
+
+    def say(self, text, *shown):
+        """Says something at the prompt, and waits for what comes of it, and the next prompt."""
+        self.press(text + "\r")
+        self.until(*shown)
+        self.prompt()
+
+    def ended(self):
+        """Reads to the end; gives back the exit code, or the signal below 0."""
+        deadline = time.monotonic() + 15
+        while self.child.isalive() and time.monotonic() < deadline:
+            self.look()
+        self.look()
+        assert termios.tcgetattr(self.child.child_fd)[:4] == self.modes[:4]
+        self.child.wait()
+        return self.child.exitstatus if self.child.signalstatus is None else -self.child.signalstatus
+
+    def colour(self, text):
+        """The characters of the line that begins so, with their colours."""
+        row = next(i for i, line in enumerate(self.terminal.display) if line.startswith(text))
+        return [self.terminal.buffer[row][i] for i in range(len(text))]
+
+
+@pytest.fixture
+def window(workspace):
+    """Opens a conversation in a window; what is still there at the end is killed."""
+    opened = []
+
+    def window(server, *options, size=(40, 100), **env):
+        opened.append(Window(command("--start_dir", workspace, *options, server=server), size, env))
+        opened[-1].until("\n>")
+        return opened[-1]
+
+    yield window
+    for one in opened:
+        one.child.close(force=True)
+
+
+def ends(number):
+    """Waits until there is no such process."""
+    deadline = time.monotonic() + 10
+    with suppress(FileNotFoundError, ProcessLookupError):
+        while Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def last(server, number=-1):
+    """The messages of a request: pairs of role and content."""
+    return [(message["role"], message["content"]) for message in server.requests[number].body["messages"][1:]]
+
+
+# ---------------------------------------------------------------------------------------------------------------- look
+
+MARKDOWN = "## Plan\nSome **bold** and `code **x**`.\n```py\n**raw** # no heading\n```\nhalf a li"
+
+
+def test_markdown_is_rendered_line_by_line(window):
+    parts = [event(chunk({"content": MARKDOWN})), Pause(2), event(chunk({"content": "ne"})), event(STOP)]
+    with Server(raw(*parts), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("half a li", "thinking", gone=["half a line"])
+        shown = seen.until("half a line", "[1 step", gone=["thinking"])
+    assert "## Plan\nSome bold and `code **x**`.\n```py\n**raw** # no heading\n```\nhalf a line\n[1 step" in shown
+    assert all(char.bold for char in seen.colour("## Plan"))
+    assert [char.bold for char in seen.colour("Some bold and")] == [False] * 5 + [True] * 4 + [False] * 4
+    assert not any(char.bold for char in seen.colour("**raw**"))
+    assert seen.colour("Some bold and `code")[-1].fg == "cyan"
+
+
+def test_a_turn_with_tools(window, workspace):
+    """Each call has the sign of its kind; the output of a command is there while it runs, then its result."""
+    count = "for i in $(seq 9); do echo line $i; done; while [ ! -e go ]; do sleep 0.1; done"
+    called = shell(count), ("write_to_file", {"path": "a.txt", "content": "1\n"}), ("list_files", {})
+    with Server(calls(*called), say("Done."), prefix=False) as server:
+        seen = window(server, "--price", "1000,1000,1000")
+        seen.press("go\r")
+        seen.until("running 1 s", "  line 5\n  line 6\n  line 7\n  line 8\n  line 9", gone=["line 4"])
+        (workspace / "go").touch()
+        shown = seen.until("Done.", "[2 steps", gone=["running", "thinking"])
+    assert f"$ Running {count}" in shown.replace("\n", "") and "  exit code 0\n  line 1\n  ... 6 lines ...\n" in shown
+    assert "~ Writing a.txt (1 line)\n  @@ line 1 @@\n  +1\n  Wrote 2 bytes" in shown
+    assert "- Listing .\n  a.txt\n  go\nDone.\n" in shown
+    told = r"\[2 steps, \d+ s, [\d,]+ tokens in \([\d,]+ cached\), \d+ out, \$\d\.\d+; context window \d%\]"
+    assert re.search(told, shown)
+    assert [char.fg for char in seen.colour("  +1")[2:]] == ["green", "green"]
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_thoughts_are_shown_while_they_last(window, api):
+    thoughts = [event(chunk({"reasoning_content": text})) for text in ("First this.\n", "Then ", "that.")]
+    thinking = raw(*thoughts, Pause(1.5), event(chunk({"content": "So."})), event(STOP))
+    summary = response("So.")
+    slow = raw(*[part if isinstance(part, bytes) else event(part.last) for part in summary.parts[:4]], HANG)
+    with Server(thinking if api == "chat" else slow, prefix=False) as server:
+        seen = window(server, "--api", api)
+        seen.press("go\r")
+        seen.until("thinking 1 s  Then that." if api == "chat" else "thinking 1 s  **Thinking**", gone=["First"])
+        if api == "chat":
+            seen.until("So.\n[1 step", gone=["Then that"])
+
+
+def test_a_wait_is_counted_down(window):
+    with Server(error(503, "overloaded", {"Retry-After": "3"}), say("Hello."), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("! HTTP 503: overloaded\n! trying again in 3.0 s", "trying again in 2 s")
+        seen.until("trying again in 1 s")
+        seen.until("Hello.", gone=["in 1 s", "in 2 s"])
+
+
+WIDE = "\u4f60\u597d\uff0c\u4e16\u754c " * 12 + "e\u0301\u0302 " * 30 + "\U0001f600\u2764\ufe0f " * 20
+
+
+@pytest.mark.parametrize("columns", [20, 41])
+def test_wide_characters_in_a_narrow_window(window, columns, workspace):
+    """The rows at the bottom leave nothing behind, and take nothing with them."""
+    slow = [part for i in range(0, len(WIDE), 8) for part in (event(chunk({"content": WIDE[i : i + 8]})), Pause(0.03))]
+    printing = shell(f"for i in $(seq 30); do echo '{WIDE[:60]}' $i; sleep 0.02; done")
+    with Server(calls(printing), raw(*slow, event(STOP)), prefix=False) as server:
+        seen = window(server, size=(30, columns))
+        seen.press("go\r")
+        seen.until("step", gone=["running", "thinking"])
+    text = "".join(seen.screen)
+    letters, on_screen = (re.sub(r"[\s\ufe0f]", "", normalize("NFC", part)) for part in (WIDE, text))
+    assert letters in on_screen
+    assert re.sub(r"\s", "", text).count("Running") == 1 and text.count("exit code 0") == 1
+
+
+def test_a_window_that_becomes_narrower(window):
+    parts = [part for i in range(40) for part in (event(chunk({"content": f"word{i:02} "})), Pause(0.04))]
+    with Server(raw(event(chunk({"content": "A first line.\n"})), *parts, event(STOP)), prefix=False) as server:
+        seen = window(server, size=(30, 90))
+        seen.press("go\r")
+        seen.until("word10")
+        seen.child.setwinsize(30, 50)
+        shown = seen.until("[1 step", gone=["thinking"])
+    assert "A first line." in shown and all(f"word{i:02}" in seen.printed.decode() for i in range(40))
+
+
+@PLAIN
+def test_plain_text_is_complete_and_never_rewritten(window, env):
+    busy = shell("echo out; sleep 0.5; echo more")
+    with Server(error(503, "busy", {"Retry-After": "1"}), calls(busy), say(MARKDOWN), prefix=False) as server:
+        seen = window(server, **env)
+        before = len(seen.printed)
+        seen.say("go", "half a li")
+    printed = seen.printed[before:].decode().replace("\r\n", "\n")
+    assert "\x1b[" not in re.sub(r"\x1b\[\?2004[hl]\r?", "", printed)
+    for text in ("! HTTP 503: busy", "$ Running echo out", "  out\n  more", MARKDOWN, "[2 steps"):
+        assert text in printed, text
+
+
+def test_a_flood_of_chunks_arrives_complete(window):
+    words = [f"{number}\n" if number % 50 == 0 else f"{number} " for number in range(5000)]
+    with Server(raw(b"".join(event(chunk({"content": word})) for word in words), event(STOP)), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("[1 step", gone=["thinking"])
+    shown = re.sub(rb"\x1b\[[\d;?]*[A-Za-z]", b"", seen.printed)
+    assert all(f"{number}".encode() in shown for number in range(5000))
+
+
+HOSTILE = "a\x1b]52;c;aGk=\x07b\x1b[6n\x9bc\x1bcd\re\x08"
+
+
+def test_no_control_byte_of_others_reaches_the_terminal(window, workspace):
+    (workspace / HOSTILE.replace("\x9b", "")).touch()
+    split = [event(chunk({"content": text})) for text in ("\x1b", "]52;c;aGk=\x07", "\x9b6n\r", HOSTILE)]
+    thought = event(chunk({"reasoning_content": HOSTILE}))
+    called = calls(shell(f"printf '%s' '{HOSTILE}'; sleep 1"), ("list_files", {}))
+    script = error(503, HOSTILE, {"Retry-After": "0"}), called, raw(thought, Pause(0.3), *split, event(STOP))
+    with Server(*script, prefix=False) as server:
+        seen = window(server)
+        seen.say("go", "[2 steps")
+    printed = seen.printed.decode("utf-8", "replace")
+    ours = re.sub(r"\x1b\[(\?2004[hl]\r?|\d*[mFGJK]|\d+;\d+m|C)", "", printed.replace("\r\n", "\n"))
+    assert not re.search(r"[\x07\x08\x1b\x9b]|\r(?!\n)", ours.partition("go\n")[2].partition("[2 steps")[0])
+
+
+def test_an_ascii_terminal(window):
+    with Server(say("\u2713 \u00e9 \U0001f600 done"), prefix=False) as server:
+        seen = window(server, PYTHONIOENCODING="ascii")
+        seen.press(b"\xff\xfe hello\r")
+        seen.until("? ? ? done")
+    assert "hello" in last(server)[-1][1]
+
+
+# --------------------------------------------------------------------------------------------------- speak at any time
+
+
+def test_a_hint_reaches_the_model_between_two_calls(window, workspace, run, home):
+    called = calls(
+        shell("touch began; while [ ! -e go ]; do sleep 0.1; done"), shell("touch never"), ("list_files", {})
+    )
+    with Server(called, say("I heard."), say("Later."), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("running")
+        seen.press("use tabs\r")
+        seen.until("> use tabs\n  (taken")
+        (workspace / "go").touch()
+        seen.until("I heard.", "[2 steps")
+        seen.press(END)
+        assert seen.ended() == 0
+        assert [text for role, text in last(server) if role == "tool"][1:] == ["skipped: the user spoke"] * 2
+        assert last(server)[-1] == ("user", "use tabs") and not (workspace / "never").exists()
+        run("go on", "--start_dir", workspace, "--resume", server=server)
+    assert ("user", "use tabs") in last(server)
+    (journal,) = home.glob("*/sessions/*.jsonl")
+    (workspace / "replayed").mkdir()
+    (workspace / "replayed" / "go").touch()
+    again = run("--replay", journal, "--start_dir", workspace / "replayed")
+    assert again.returncode == 0 and not (workspace / "replayed" / "never").exists()
+
+
+def test_a_hint_during_the_answer_goes_on_with_the_turn(window):
+    slow = raw(event(chunk({"content": "An answer "})), Pause(1.5), event(chunk({"content": "at last."})), event(STOP))
+    with Server(slow, say("As you wish."), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("An answer")
+        seen.press("shorter\r")
+        seen.until("(taken", "As you wish.", "[2 steps")
+        assert "An answer at last." in "\n".join(seen.screen)
+    assert last(server)[-2:] == [("assistant", "An answer at last."), ("user", "shorter")]
+
+
+def test_nothing_typed_is_lost(window):
+    """Half a line stands in the next prompt, also after a Ctrl-C; so does a hint that came too late."""
+    with Server(raw(HANG), raw(HANG), say("One."), say("Two."), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("thinking")
+        seen.press("half a \x7f\x7fXX\x17li")
+        seen.until("> half li")
+        seen.press("more", INTERRUPT)
+        seen.until("! interrupted", "> half limore")
+        seen.press("!\r")
+        seen.until("thinking", "> half limore!")
+        seen.press("too late\r")
+        seen.until("(taken")
+        server.wait(2)
+        seen.press(INTERRUPT)
+        seen.until("\n> too late", gone=["thinking"])
+        seen.press("\r")
+        seen.until("One.")
+    assert last(server)[-1][1].endswith("too late") and "half limore!" in last(server)[-1][1]
+
+
+def test_orders_wait_for_the_end_of_the_turn(window, workspace):
+    with Server(calls(shell(WAIT)), say("Done."), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("running")
+        seen.press("/context\r", "!echo mine\r")
+        seen.until("after this turn")
+        (workspace / "go").touch()
+        seen.until("Done.", "> /context\ncontext window:", "> !echo mine\n", "\nmine\n")
+    assert len(server.requests) == 2
+
+
+# ---------------------------------------------------------------------------------------------------------------- stop
+
+BUSY = {
+    "a stream": [raw(event(chunk({"content": "Once upon"})), HANG)],
+    "a wait": [error(503, "busy", {"Retry-After": "60"})],
+    "a command": [calls(shell("sleep 1234 & echo $! > pid; trap '' TERM; wait; sleep 1234"))],
+}
+
+
+@pytest.mark.parametrize("kind", BUSY)
+def test_an_interrupt_gives_the_prompt_back(window, workspace, kind):
+    with Server(*BUSY[kind], say("Still here."), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until({"a stream": "Once upon", "a wait": "trying again in 5", "a command": "running"}[kind])
+        if kind == "a command":
+            number = int(wait_for(workspace / "pid"))
+        seen.press(INTERRUPT)
+        seen.until("! interrupted", gone=["thinking", "running", "in 5"])
+        seen.say("and now?", "Still here.")
+        if kind == "a command":
+            ends(number)
+        seen.press(INTERRUPT)
+        assert seen.ended() == 130 and "Go on with:" in "".join(seen.screen)
+
+
+ENDS = {"Ctrl-C": (INTERRUPT, 130), "Ctrl-D": (END, 0), "exit": ("/exit\r", 0)}
+
+
+@pytest.mark.parametrize(("keys", "code"), ENDS.values(), ids=ENDS)
+def test_the_end_says_how_to_resume(window, keys, code):
+    with Server(say("Hello."), prefix=False) as server:
+        seen = window(server)
+        seen.say("go", "Hello.")
+        seen.press(keys)
+        assert seen.ended() == code
+    assert re.search(r"Go on with: .*--resume \d", "".join(seen.screen))
+
+
+def test_an_interrupt_drops_the_line_and_the_arrow_brings_it_back(window):
+    with Server(say("Hello."), prefix=False) as server:
+        seen = window(server)
+        seen.press("one\\\r", "two", INTERRUPT)
+        seen.until(". two\n>")
+        seen.press(UP, "!\r")
+        seen.until("Hello.")
+    assert last(server) == [("user", "one\ntwo!")]
+
+
+@pytest.mark.parametrize("when", ["at the prompt", "in a turn"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_signals_end_it_whole(window, workspace, home, number, when):
+    with Server(calls(shell("sleep 1234 & echo $! > pid; wait")), prefix=False) as server:
+        seen = window(server)
+        if when == "in a turn":
+            seen.press("go\r")
+            child = int(wait_for(workspace / "pid"))
+        else:
+            seen.press("half")
+            seen.until("> half")
+        seen.child.kill(number)
+        assert seen.ended() == 130
+    if when == "in a turn":
+        ends(child)
+        (journal,) = home.glob("*/sessions/*.jsonl")
+        kinds = [json.loads(line)["type"] for line in journal.read_text().splitlines() if line]
+        assert "tool_returned" in kinds and kinds[-1] == "result"
+
+
+def stopped(seen):
+    """Waits until the agent is stopped."""
+    state = f"/proc/{seen.child.pid}/stat"
+    deadline = time.monotonic() + 10
+    while open(state).read().rpartition(")")[2].split()[0] != "T":  # noqa: SIM115
+        assert time.monotonic() < deadline
+        seen.look()
+
+
+def test_suspended_and_on_again(window, workspace):
+    """In a command and at the prompt, with half a line; the terminal is given back meanwhile."""
+    with Server(calls(shell(WAIT)), say("Done."), say("Bye."), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("running")
+        seen.press(SUSPEND)
+        stopped(seen)
+        assert termios.tcgetattr(seen.child.child_fd)[:4] == seen.modes[:4]
+        seen.child.kill(signal.SIGCONT)
+        (workspace / "go").touch()
+        seen.until("Done.", "[2 steps")
+        seen.press("half a ")
+        seen.until("> half a")
+        seen.press(SUSPEND)
+        stopped(seen)
+        seen.child.kill(signal.SIGCONT)
+        seen.press("line\r")
+        seen.until("Bye.")
+    assert last(server)[-1] == ("user", "half a line")
+
+
+def test_an_editor_that_spoils_the_terminal(window, tmp_path):
+    editor = tmp_path / "editor"
+    spoil = f'cat "$1" > {tmp_path}/given; echo from the editor >> "$1"; stty raw -echo; kill -9 $$'
+    editor.write_text(f"#!/bin/bash\n{spoil}\n")
+    editor.chmod(0o755)
+    with Server(say("Hello."), prefix=False) as server:
+        seen = window(server, EDITOR=str(editor), VISUAL="")
+        seen.say("/edit a draft", "Hello.")
+        seen.press(END)
+        assert seen.ended() == 0
+    assert (tmp_path / "given").read_text() == "a draft" and last(server) == [("user", "a draftfrom the editor")]
+
+
+# ---------------------------------------------------------------------------------------------------------------- type
+
+
+def test_several_lines_are_one_message(window):
+    with Server(*[say(f"Reply {number}.") for number in range(4)], prefix=False) as server:
+        seen = window(server)
+        seen.say("\x1b[200~one\ntwo\nthree\x1b[201~", "Reply 0.")
+        seen.say("four\\\rfive", "Reply 1.")
+        seen.say("```\rsix\r```", "Reply 2.")
+        seen.press("\r", "  \r")
+        seen.prompt()
+    texts = [text for role, text in last(server) if role == "user"]
+    assert texts == ["one\ntwo\nthree", "four\nfive", "```\nsix\n```"] and len(server.requests) == 3
+
+
+def test_a_paste_while_it_works_is_one_hint(window):
+    with Server(
+        raw(event(chunk({"content": "An answer."})), Pause(1), event(STOP)), say("Yes."), prefix=False
+    ) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("An answer")
+        seen.press("\x1b[200~one\r\ntwo", " three\x1b[201~\x1b[C\x1b[3~!\r")
+        seen.until("Yes.")
+    assert last(server)[-1] == ("user", "one\ntwo three!")
+
+
+def test_the_history_is_kept_for_each_directory(window, home, workspace):
+    with Server(*[say(f"Reply {number}.") for number in range(5)], prefix=False) as server:
+        first = window(server)
+        for number, text in enumerate(["one", "two", "one"]):
+            first.say(text, f"Reply {number}.")
+        second = window(server)
+        second.press(UP)
+        second.until("\n> one")
+        second.press(UP)
+        second.until("\n> two")
+        second.press(UP, "!\r")
+        second.until("Reply 3.")
+    (history,) = home.glob("*/history")
+    assert history.read_text().splitlines() == ['"two"', '"one"', '"two!"']
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600 and history.parent.name.startswith(workspace.name)
+
+
+def test_tab_completes_files_and_commands(window, workspace):
+    (workspace / "folder").mkdir()
+    (workspace / "folder" / "file.py").touch()
+    with Server(say("Read."), prefix=False) as server:
+        seen = window(server)
+        seen.press("read @fo", TAB)
+        seen.until("> read @folder/")
+        seen.press("f", TAB, "\r")
+        seen.until("Read.")
+        seen.prompt()
+        seen.press("/und", TAB, "\r")
+        seen.until("> /undo", "put back")
+    assert last(server) == [("user", "read @folder/file.py")]
+
+
+# ------------------------------------------------------------------------------------------------------------ commands
+
+
+def test_help_tells_of_every_command(run, workspace):
+    with Server() as server:
+        shown = run("--start_dir", workspace, stdin="/help\n/nonsense\n", server=server).stdout
+    names = "help undo redo diff compact uncompact context model ask cost sessions resume save exit edit start"
+    for name in names.split():
+        assert re.search(rf"^/{name}\b.*\n    \w", shown, re.M), name
+    assert "there is no command /nonsense" in shown and server.requests == []
+
+
+@pytest.mark.parametrize("end", ["\n", "\r"], ids=["in a pipe", "on a terminal"])
+def test_model_ask_cost_and_save(run, window, workspace, end, home):
+    orders = ["hello", "/model other", "/ask on", "/cost", "again", *["/save talk.md"] * 2, "!echo mine", "third"]
+    script = calls(shell("echo theirs")), say("One."), calls(shell("echo not")), say("Two."), say("Three.")
+    with Server(*script, prefix=False) as server:
+        if end == "\n":
+            shown = run("--start_dir", workspace, stdin="\n".join(orders) + "\n", server=server).stdout
+        else:
+            seen = window(server)
+            texts = ["One.", "other.", "is on.", "out", "Do this?", "Saved", "exists", "mine", "Three."]
+            for order, text in zip(orders, texts, strict=True):
+                seen.press(order + "\r")
+                seen.until(text)
+                if order == "again":
+                    seen.press("not that\r")
+                    seen.until("Two.")
+                seen.prompt()
+            shown = "\n".join(seen.screen)
+        models = [request.body["model"] for request in server.requests]
+        assert models[:3] == ["scripted", "scripted", "other"] and "The model is other." in shown
+        assert "Approval is on." in shown and re.search(r"\d+ tokens in \(\d+ cached\), \d+ out", shown)
+        saved = (workspace / "talk.md").read_text()
+        assert "## User\n\nhello" in saved and "**Running echo theirs**\n\n```\nexit code 0\ntheirs\n" in saved
+        assert "File exists" in shown
+        assert (
+            "The user ran this command" in last(server)[-2][1] and "mine" in last(server)[-2][1]
+            if end == "\r"
+            else True
+        )
+
+
+def test_another_session_is_gone_on_with(window, run, workspace):
+    with Server(say("One."), say("Two."), say("Three."), prefix=False) as server:
+        run("--start_dir", workspace, "the first", server=server)
+        seen = window(server)
+        assert "There are earlier sessions here (1): /resume goes on with 20" in "\n".join(seen.screen)
+        seen.say("the second", "Two.")
+        seen.say("/sessions", "the first", "the second")
+        seen.say("/resume nonsense", "! error: no session nonsense")
+        seen.say("/resume", "You said last:\nthe first\n", "The model said last:\nOne.")
+        seen.say("the third", "Three.")
+    assert last(server) == [("user", "the first"), ("assistant", "One."), ("user", "the third")]
+
+
+def test_a_command_of_ones_own(window, workspace):
+    with Server(say("I see."), say("Gone?"), prefix=False) as server:
+        seen = window(server)
+        seen.say("!echo made > file; echo printed", "exit code 0", "printed")
+        assert server.requests == []
+        seen.say("look", "I see.")
+        assert [role for role, _ in last(server)] == ["user"] and "printed" in last(server)[0][1]
+        seen.say("/undo", "no file was put back")
+        seen.say("/undo", "1 file put back")
+        assert not (workspace / "file").exists()
+        seen.press("!echo $$ > pid; sleep 1234\r")
+        number = int(wait_for(workspace / "pid"))
+        seen.press(INTERRUPT)
+        seen.until("! interrupted")
+        ends(number)
+
+
+def test_the_first_screen(window, workspace):
+    (workspace / "spec.txt").write_text("a spec")
+    with Server(say("Hello."), prefix=False) as server:
+        seen = window(server, "--ask", "--sandbox=offline")
+        shown = "\n".join(seen.screen)
+        assert f"tinyagent in {workspace}, model scripted {server.url}" in shown.replace("\n", "")
+        assert "Commands ask you first and write only in this directory, without network." in shown
+        assert "spec.txt; /start" in shown and "/help" in shown
+        seen.say("hello", "Hello.")
+        again = window(server, "--resume", size=(40, 100)) if seen.press(END) or seen.ended() == 0 else None
+    assert "You said last:\nhello\n" in "\n".join(again.screen) and "Hello." in "\n".join(again.screen)
+
+
+def test_a_key_is_not_in_the_editors_environment(window, tmp_path):
+    editor = tmp_path / "editor"
+    editor.write_text(f"#!/bin/bash\nenv > {tmp_path}/env\n")
+    editor.chmod(0o755)
+    with Server(prefix=False) as server:
+        seen = window(server, EDITOR=str(editor), VISUAL="", OPENAI_API_KEY="sk-secret-key")
+        seen.say("/edit")
+        text = wait_for(tmp_path / "env")
+    assert "sk-secret-key" not in text and "EDITOR=" in text
