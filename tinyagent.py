@@ -2857,7 +2857,7 @@ class Conversation:
                     self.show(Noticed(str(error)))
                     continue
                 code = result.exit_code if self.agent.config.json else 0
-                if not self.prompt and result.status in ("refused", "unavailable", "error"):
+                if not self.prompt and result.steps and result.status in ("refused", "unavailable", "error"):
                     return result.exit_code  # nobody is there to mend it
         return EXIT_CODES["interrupted"] if self.agent.leaving else code
 

@@ -150,7 +150,7 @@ def test_a_turn_with_tools(window, workspace):
     with Server(calls(*called), say("Done."), prefix=False) as server:
         seen = window(server, "--price", "1000,1000,1000")
         seen.press("go\r")
-        seen.until("running 1 s", "  line 5\n  line 6\n  line 7\n  line 8\n  line 9", gone=["line 4"])
+        seen.until("running", "  line 5\n  line 6\n  line 7\n  line 8\n  line 9", gone=["line 4"])
         (workspace / "go").touch()
         shown = seen.until("Done.", "[2 steps", gone=["running", "thinking"])
     assert f"$ Running {count}" in shown.replace("\n", "") and "  exit code 0\n  line 1\n  ... 6 lines ...\n" in shown
@@ -170,7 +170,7 @@ def test_thoughts_are_shown_while_they_last(window, api):
     with Server(thinking if api == "chat" else slow, prefix=False) as server:
         seen = window(server, "--api", api)
         seen.press("go\r")
-        seen.until("thinking 1 s  Then that." if api == "chat" else "thinking 1 s  **Thinking**", gone=["First"])
+        seen.until("thinking ", " s  Then that." if api == "chat" else " s  **Thinking**", gone=["First"])
         if api == "chat":
             seen.until("So.\n[1 step", gone=["Then that"])
 
@@ -184,7 +184,7 @@ def test_a_wait_is_counted_down(window):
         seen.until("Hello.", gone=["in 1 s", "in 2 s"])
 
 
-WIDE = "\u4f60\u597d\uff0c\u4e16\u754c " * 12 + "e\u0301\u0302 " * 30 + "\U0001f600\u2764\ufe0f " * 20
+WIDE = "\u4f60\u597d\uff0c\u4e16\u754c " * 12 + "e\u0301\u0302 " * 30 + "\U0001f600\u2764 " * 20
 
 
 @pytest.mark.parametrize("columns", [20, 41])
@@ -307,6 +307,7 @@ def test_nothing_typed_is_lost(window):
         seen = window(server)
         seen.press("go\r")
         seen.until("thinking")
+        server.wait()
         seen.press("half a \x7f\x7fXX\x17li")
         seen.until("> half li")
         seen.press("more", INTERRUPT)
@@ -543,11 +544,7 @@ def test_model_ask_cost_and_save(run, window, workspace, end, home):
         saved = (workspace / "talk.md").read_text()
         assert "## User\n\nhello" in saved and "**Running echo theirs**\n\n```\nexit code 0\ntheirs\n" in saved
         assert "File exists" in shown
-        assert (
-            "The user ran this command" in last(server)[-2][1] and "mine" in last(server)[-2][1]
-            if end == "\r"
-            else True
-        )
+        assert "The user ran this command" in last(server)[-1][1] and last(server)[-1][1].endswith("third")
 
 
 def test_another_session_is_gone_on_with(window, run, workspace):
