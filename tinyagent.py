@@ -260,9 +260,12 @@ def make_folders(path: Path):
 
 def check_shape(fact: Event):
     """Raises something when the parts of a fact are not such as we write."""
+    if isinstance(fact, UserSaid | Hinted | CommandRan):
+        fact.text.strip()[0]
     if isinstance(fact, ModelReplied):
-        ["assistant"].index(fact.message["role"]), fact.message["content"].encode("utf-8", "replace")
-        for call in fact.message.get("tool_calls", []):
+        calls = fact.message.get("tool_calls", [])
+        ["assistant"].index(fact.message["role"]), (fact.message["content"].strip() or calls)[0]
+        for call in calls:
             json.loads(call["function"]["arguments"]).keys(), call["id"].encode(), call["function"]["name"].encode()
     if isinstance(fact, Result):
         sum(fact.usage.values())
@@ -275,11 +278,12 @@ def read_journal(path: Path) -> list[Event]:
         for line in filter(bytes.strip, journal):
             try:
                 data = json.loads(line)
+                data = clean(data) if b"\\u" in line else data  # what has to be cleaned is escaped there
                 kind = EVENTS[data["type"]]
                 fact = kind(**{name: data[name] for name, t in kind.types.items() if isinstance(data.get(name), t)})
                 check_shape(fact)
                 facts.append(fact)
-            except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
                 damaged += 1
     if not facts or not isinstance(facts[0], Opened):
         raise ValueError(f"{path} is not a session of tinyagent")
