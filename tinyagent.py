@@ -2505,15 +2505,10 @@ class Terminal:
         """Shows an event."""
         self.begun = self.begun or happened.time
         match happened:
-            case UserSaid(text=text) if text.startswith("!"):
-                self.does("running")
-            case UserSaid() | Hinted() | Compacted() | ToolReturned():
+            case UserSaid():
+                self.does("running" if happened.text.startswith("!") else "thinking")
+            case Hinted() | Compacted():
                 self.does("thinking")
-            case ToolCalled():
-                self.does("running")
-            case Retrying():
-                self.does("trying again", happened.seconds)
-        match happened:
             case TextArrived() if self.talking:
                 self.stream(happened.text)
             case Reasoned():
@@ -2524,6 +2519,7 @@ class Terminal:
                 if not self.talking and "tool_calls" in happened.message:
                     self.line(happened.message["content"])
             case ToolCalled():
+                self.does("running")
                 self.line(f"{SIGNS.get(happened.kind, '*')} {happened.saying}", "36")
             case Changing():
                 for line in few(happened.diff, 20):
@@ -2533,8 +2529,10 @@ class Terminal:
             case Printed():
                 self.printed = happened.text
             case ToolReturned():
+                self.does("thinking")
                 self.line("\n".join(few(happened.text, 5)))
             case Retrying():
+                self.does("trying again", happened.seconds)
                 again = f"trying again in {happened.seconds:.1f} s; what was shown of this reply is withdrawn"
                 self.line(f"! {happened.reason}\n! {again}", "33")
                 self.thought, self.fenced = "", False
@@ -2618,8 +2616,7 @@ class Terminal:
 
     def draw(self, text: str = "", stream=None):
         """Writes text, and the rows at the bottom anew below it."""
-        size = self.size()
-        bottom = self.picture(*size) if self.doing and self.rich else []
+        bottom = self.picture() if self.doing and self.rich else []
         if not text and bottom == self.bottom:
             return
         height = len(self.bottom)  # in a window that became narrower it may be more: better too few than others' rows
@@ -2632,24 +2629,18 @@ class Terminal:
         print(over + text + below, end="", file=self.log, flush=True)
         self.bottom = bottom
 
-    def size(self) -> tuple[int, int]:
-        """Columns and lines of the window."""
-        with suppress(OSError, ValueError):
-            columns, lines = os.get_terminal_size(self.log.fileno())
-            return columns or 80, lines or 24
-        return 80, 24
-
-    def picture(self, columns: int, lines: int) -> list[str]:
+    def picture(self) -> list[str]:
         """The rows at the bottom: the end of the answer, of what a command prints, what goes on, what is typed."""
-        columns, now = columns - 1, time.monotonic()
+        columns, lines = os.get_terminal_size(self.log.fileno())
+        columns, lines, now = (columns or 80) - 1, (lines or 24) - 1, time.monotonic()
         made = rows(self.answer[-8 * columns :], columns)[-8:] if self.answer else []
         made += [rows(f"  {line}", columns)[0] for line in plain(self.printed).splitlines()[-5:]]
         seconds = self.until - now if self.until > now else now - self.since
         thought = plain(self.thought).strip().rpartition("\n")[2]
-        made += rows(f"{self.doing} {'in ' * (self.until > now)}{seconds:.0f} s  {thought}", columns)[:1]
+        made += rows(f"{self.doing} {'in ' * (self.until > now)}{seconds:.0f} s  {thought}".rstrip(), columns)[:1]
         typed = self.keyboard.typed if self.keyboard else ""
         made += rows("> " + plain(typed).replace("\n", " "), columns)[-3:] if typed else []
-        return made[1 - lines :]
+        return made[-lines:]
 
 
 # ----------------------------------------------------------------------------------------------------- 8 JSON lines
@@ -2857,6 +2848,9 @@ class Conversation:
                     continue
                 try:
                     result, otherwise = self.turn(said), ""
+                    if self.next:
+                        self.agent.close()
+                        self.meet(self.next)
                 except ValueError as error:  # no such command
                     self.show(Noticed(str(error)))
                     continue
@@ -2866,24 +2860,26 @@ class Conversation:
         return EXIT_CODES["interrupted"] if self.agent.leaving else code
 
     def turn(self, said: str) -> Event:
-        """Lets the agent do what was said; gives back the Result. What it has not heard of comes next."""
-        if self.keyboard:
-            self.keyboard.hold()
+        """Lets the agent do what was said; gives back the Result. What it has not heard of comes next, or, if the turn
+        did not come to its end, stands in the prompt."""
+        if not self.keyboard:
+            return play(self.agent, said, self.show)
+        self.keyboard.hold()
+        self.terminal.does("thinking")
         try:
             result = play(self.agent, said, self.show)
         finally:
-            if self.keyboard:
-                self.queue += self.keyboard.read()
-                self.keyboard.release()
-        self.queue, unheard, self.agent.heard = self.agent.heard + self.queue, self.agent.heard, []
-        if result.status not in ("done", "needs_input") and unheard and self.keyboard:
-            self.keyboard.typed, self.queue = "\n".join([*self.queue, self.keyboard.typed]), []
-        if result.status == "limit" and self.keyboard:
+            self.terminal.doing = ""
+            lines = self.agent.heard + self.keyboard.read()
+            self.keyboard.release()
+        self.agent.heard = []
+        if result.status in ("done", "needs_input"):
+            self.queue += lines
+        else:
+            self.keyboard.typed = "\n".join([*lines, self.keyboard.typed])
+        if result.status == "limit":
             self.show(Noticed("Go on? Enter does; or say something else."))
             self.keyboard.typed = self.keyboard.typed or "Go on."
-        if self.next:
-            self.agent.close()
-            self.meet(self.next)
         return result
 
     def hear(self) -> list[str]:

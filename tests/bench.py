@@ -7,7 +7,9 @@ when a request arrives; of several runs the best counts, for both. The exit code
 
 import json
 import os
+import pty
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +21,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 
-from scripted import Reply, Request, Server, calls, common, say
+from scripted import HANG, Pause, Reply, Request, Server, calls, chunk, common, event, raw, say
 
 AGENT = Path(__file__).resolve().parent.parent / "tinyagent.py"
 sys.path.insert(0, str(AGENT.parent))
@@ -66,6 +68,7 @@ while True:
 
 STEPS, WINDOW, MANY, FACTS = 200, 32_768, 2_000, 100_000  # of a run; of a long one in tokens, its steps; of a journal
 LAUNCHES, RUNS, FLOODS = 20, 3, 3  # so many runs of each
+CHUNKS = 20_000  # of a stream
 FLOOD = "yes 'a line of the two hundred megabytes' | head -c 200000000"
 USAGE = {
     "prompt_tokens": 1_000,
@@ -352,7 +355,49 @@ def tools() -> Iterator[Row]:
         yield Row("a snapshot of 20,000 files unchanged", "ms", fastest(snapshots.take, 60, runs=7), 150)
 
 
-GROUPS = {group.__name__: group for group in (launch, steps, flood, session, journal, tools)}
+def on_terminal(command: list[str], *keys: tuple[str, str]) -> list[float]:
+    """Runs a program in a terminal: types each text when its mark has been printed. Gives back the seconds from the
+    start, and from each text, to the next mark."""
+    pid, terminal = pty.fork()
+    began = time.perf_counter()
+    if not pid:
+        os.execvp(command[0], command)
+    took, printed = [], b""
+    for mark, text in keys:
+        while mark.encode() not in printed:
+            printed += os.read(terminal, 65536)
+        took.append(time.perf_counter() - began)
+        os.write(terminal, text.encode())
+        began, printed = time.perf_counter(), b""
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    os.close(terminal)
+    return took
+
+
+def terminal() -> Iterator[Row]:
+    """The first screen; a stream that comes as fast as it can; keys that are typed while one comes."""
+    parts = [event(chunk({"content": f"word{n} " + "\n" * (n % 12 == 0)})) for n in range(CHUNKS)]
+    flood = raw(b"".join(parts), event(chunk({"content": "the last\n"}, "stop")))
+    trickle = raw(*[part for n in range(2_000) for part in (parts[n], Pause(0.001))], HANG)
+    with tempfile.TemporaryDirectory() as directory, Server(*[flood] * 99, check=False) as server:
+        os.environ["TINYAGENT_HOME"] = f"{directory}/home"
+        os.mkdir(f"{directory}/work")
+        command = agent(server.url, directory)[:-1]
+        first = min(on_terminal(command, ("> ", ""))[0] for _ in range(LAUNCHES))
+        yield Row("first screen of a conversation, at most", "ms", first * 1e3, 150)
+        ours = min(on_terminal(command, ("> ", "go\r"), ("the last", ""))[1] for _ in range(FLOODS))
+        bare = min(on_terminal(loop(server.url, directory), ("the last", ""))[0] for _ in range(FLOODS))
+        yield Row(f"{CHUNKS:,} chunks shown, against a second for 5,000", "s", ours, CHUNKS / 5_000)
+        yield Row("the same, against the loop with its launch", "s", ours, bare, 1.5)
+    with tempfile.TemporaryDirectory() as directory, Server(*[trickle] * 9, check=False) as server:
+        os.mkdir(f"{directory}/work")
+        keys = [("> ", "go\r"), ("word20 ", "x"), ("> x", "y"), ("> xy", "z"), ("> xyz", "")]
+        slowest = max(on_terminal(agent(server.url, directory)[:-1], *keys)[2:])
+        yield Row("a typed key is shown within, at most", "ms", slowest * 1e3, 150)
+
+
+GROUPS = {group.__name__: group for group in (launch, steps, flood, session, journal, tools, terminal)}
 
 
 def main() -> int:
