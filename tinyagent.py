@@ -258,17 +258,25 @@ def make_folders(path: Path):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
 
+def is_call(call: dict) -> bool:
+    """Whether this is a tool call as every server takes it; raises something when it is far from one."""
+    function = call["function"]
+    named = re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", function["name"]) and call["id"].strip()
+    return bool(named) and call["type"] == "function" and isinstance(json.loads(function["arguments"]), dict)
+
+
 def check_shape(fact: Event):
     """Raises something when the parts of a fact are not such as we write."""
+    sound = True
     if isinstance(fact, UserSaid | Hinted | CommandRan):
-        fact.text.strip()[0]
+        sound = fact.text.strip()
     if isinstance(fact, ModelReplied):
-        calls = fact.message.get("tool_calls", [])
-        ["assistant"].index(fact.message["role"]), (fact.message["content"].strip() or calls)[0]
-        for call in calls:
-            json.loads(call["function"]["arguments"]).keys(), call["id"].encode(), call["function"]["name"].encode()
+        message, calls = fact.message, fact.message.get("tool_calls", [])
+        sound = message["role"] == "assistant" and (message["content"].strip() or calls) and all(map(is_call, calls))
     if isinstance(fact, Result):
         sum(fact.usage.values())
+    if not sound:
+        raise ValueError(fact)
 
 
 def read_journal(path: Path) -> list[Event]:
