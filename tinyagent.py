@@ -273,7 +273,8 @@ def check_shape(fact: Event):
     if isinstance(fact, ModelReplied):
         message, calls = fact.message, fact.message.get("tool_calls", [])
         sound = message["role"] == "assistant" and (message["content"].strip() or calls) and all(map(is_call, calls))
-    if isinstance(fact, Result):
+        fact.usage["prompt_tokens"] + fact.usage["completion_tokens"], "".join(fact.faults.values())
+    if isinstance(fact, ModelReplied | Result):
         sum(fact.usage.values())
     if not sound:
         raise ValueError(fact)
@@ -2822,12 +2823,17 @@ def first_screen(agent: Agent) -> str:
     return "\n".join(lines)
 
 
+def open_agent(config: Config) -> Agent:
+    """The agent that does what the user chose, with a new session or the one to resume. ValueError if there is none."""
+    directory, session = find_session(config.start_dir, config.resume)
+    return Agent(config, directory, session, Model(config, session.learned).chat)
+
+
 class Conversation:
     """Somebody on standard input talks to an agent. What is typed while it works is a hint for the model."""
 
-    def __init__(self, agent: Agent, terminal: Terminal, show: Callable[[Event], None], reopen: Callable[[str], Agent]):
-        """`reopen` makes the agent that goes on with the session of an id."""
-        self.show, self.terminal, self.reopen, self.over = show, terminal, reopen, False
+    def __init__(self, agent: Agent, terminal: Terminal, show: Callable[[Event], None]):
+        self.show, self.terminal, self.over = show, terminal, False
         self.prompt = "> " if sys.stdin.isatty() else ""
         self.queue: list[str] = []  # what will be said next
         self.next: Agent | None = None  # another session's, which goes on after this turn
@@ -2890,10 +2896,10 @@ class Conversation:
             self.keyboard.typed = self.keyboard.typed or "Go on."
         return result
 
-    def hear(self) -> list[str]:
-        """The hints that were typed since the last look; what begins with / or ! is for after the turn."""
+    def hear(self, lines: list[str] | None = None) -> list[str]:
+        """The hints among what was typed since the last look; what begins with / or ! is for after the turn."""
         hints = []
-        for line in filter(str.strip, self.terminal.attend()):
+        for line in filter(str.strip, self.terminal.attend() if lines is None else lines):
             order = line.startswith("!") or line.partition(" ")[0] in self.agent.commands
             (self.queue if order else hints).append(line)
             told = "will be done after this turn" if order else "taken: the model gets it between two tool calls"
@@ -2928,7 +2934,7 @@ class Conversation:
         self.terminal.doing, doing = "", self.terminal.doing
         self.terminal.draw()
         if self.keyboard:
-            self.agent.heard += self.keyboard.read()
+            self.agent.heard += self.hear(self.keyboard.read())
             self.keyboard.release()
         try:
             yield
@@ -2998,18 +3004,18 @@ class Conversation:
 
     def remember(self, text: str):
         """Puts the text at the end of the directory's history, from which the arrow keys bring it back."""
-        texts = []
-        with suppress(OSError, ValueError), open(self.history, encoding="utf-8", opener=private) as file:
-            texts = [line for line in map(json.loads, file) if isinstance(line, str)]
+        texts, text = [], clean(text)
+        with suppress(OSError), open(self.history, encoding="utf-8", errors="replace", opener=private) as file:
+            for line in file:
+                with suppress(ValueError):
+                    texts.append(clean(str(json.loads(line))))
         texts = [*(line for line in texts if line != text), *filter(None, [text])][-1_000:]
         if text and self.prompt:
             with suppress(OSError):
                 make_folders(self.agent.session.path)
                 with open(self.history, "w", encoding="utf-8", opener=private) as file:
                     file.writelines(json.dumps(line) + "\n" for line in texts)
-        if self.prompt and "readline" in sys.modules:
-            import readline
-
+        if readline := sys.modules.get("readline"):
             readline.clear_history()
             for line in texts:
                 readline.add_history(line)
@@ -3063,7 +3069,8 @@ class Conversation:
         others = [path for path in here.parent.glob("*.jsonl") if path != here and path.stat().st_size]
         if id == here.stem or not (id or others):
             raise ValueError("there is no other session of this directory" if not id else f"this is session {id}")
-        self.next = self.reopen(id or max(others, key=os.path.getmtime).stem)
+        id = id or max(others, key=os.path.getmtime).stem
+        self.next = open_agent(replace(self.agent.config, resume=id, start_dir=None))
         return recall(self.next.session)
 
     def exit(self, _: str) -> Iterator[Event]:
@@ -3156,16 +3163,6 @@ def say_goodbye(agent: Agent, terminal: Terminal):
     terminal.line(f"Go on with: {shlex.join(command)}")
 
 
-def open_agent(config: Config) -> Agent:
-    """The agent that does what the user chose, with a new session or the one to resume."""
-    directory, session = find_session(config.start_dir, config.resume)
-    return Agent(config, directory, session, Model(config, session.learned).chat)
-
-
-def reopened(config: Config, id: str) -> Agent:
-    return open_agent(replace(config, resume=id, start_dir=None))
-
-
 def run(config: Config) -> int:
     """Runs a replay, a task or a conversation; gives back the exit code. OSError or ValueError if it cannot begin."""
     check_config(config)
@@ -3185,7 +3182,7 @@ def run(config: Config) -> int:
         shutil.copytree(start, agent.workspace.directory, dirs_exist_ok=True)  # what was there when it was recorded
     terminal = Terminal(sys.stdout, sys.stderr if config.task else sys.stdout)
     show = show_json if config.json else terminal.show
-    talk = None if facts or config.task else Conversation(agent, terminal, show, partial(reopened, config))
+    talk = None if facts or config.task else Conversation(agent, terminal, show)
     if not talk:
         heed_signals(agent)
         agent.hints, terminal.full = terminal.attend, lambda: agent.tokens() / agent.window

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from scripted import HANG, Server, calls, chunk, error, event, raw, say, stream, tokens
 
-from tinyagent import NOT_RUN, SUMMARY_PROMPT, Agent, Config, Model, Session, TextArrived
+from tinyagent import NOT_RUN, SUMMARY_PROMPT, Agent, Config, Model, Printed, Session, TextArrived
 
 OVERFLOW = error(400, {"error": {"message": "too long", "code": "context_length_exceeded"}})
 ECHO = ("run_shell_command", {"command": "echo from-the-shell"})
@@ -39,8 +39,8 @@ class Story:
         return self.events[-1]
 
     def kinds(self):
-        """What happened, without the pieces of text."""
-        return [type(e).__name__ for e in self.events if not isinstance(e, TextArrived)]
+        """What happened, without the pieces of text, and of what commands print while they run."""
+        return [type(e).__name__ for e in self.events if not isinstance(e, TextArrived | Printed)]
 
     def results(self):
         """The texts that tools gave back."""

@@ -177,23 +177,23 @@ def test_a_reply_that_stalls_is_given_up_and_asked_for_again(silent, limit):
 
 
 SLOW = {
-    "slow to begin": raw(Pause(0.4), event(HALF), event(STOP), "data: [DONE]\n\n"),
-    "slow between texts": raw(*[part for _ in range(4) for part in (event(HALF), Pause(0.2))], event(STOP)),
-    "thinking after the role": raw(OPENED, Pause(0.4), event(HALF), event(STOP)),
+    "slow to begin": raw(Pause(1.2), event(HALF), event(STOP), "data: [DONE]\n\n"),
+    "slow between texts": raw(*[part for _ in range(4) for part in (event(HALF), Pause(0.3))], event(STOP)),
+    "thinking after the role": raw(OPENED, Pause(1.2), event(HALF), event(STOP)),
 }
 
 
 @pytest.mark.parametrize("slow", SLOW.values(), ids=SLOW)
 def test_a_slow_reply_is_waited_for(slow):
     with Server(slow, say("asked again")) as server:
-        events, reply = chat(server, stall_seconds="0.6,0.3")
+        events, reply = chat(server, stall_seconds="5,1")
     assert of(Retrying, events) == [] and "half of it" in reply.message["content"]
 
 
 def test_thinking_after_the_start_of_a_response_is_waited_for():
     begin, *rest = response("Done.").parts
-    with Server(lambda request: raw(begin, Pause(0.4), *rest[:-1], happened(rest[-1].last))) as server:
-        events, reply = chat(server, stall_seconds="0.6,0.3", api="responses")
+    with Server(lambda request: raw(begin, Pause(1.2), *rest[:-1], happened(rest[-1].last))) as server:
+        events, reply = chat(server, stall_seconds="5,1", api="responses")
     assert of(Retrying, events) == [] and reply.message["content"] == "Done."
 
 
@@ -270,8 +270,9 @@ def test_the_wait_that_the_text_asks_for(body, seconds, form):
     assert waiting.seconds == seconds
 
 
-@pytest.mark.parametrize("value", ["121", "3600", "9999999999", "inf", formatdate(time.time() + 9999, usegmt=True)])
+@pytest.mark.parametrize("value", ["121", "3600", "9999999999", "inf", "a date"])
 def test_a_wait_of_more_than_two_minutes_is_told_and_not_waited_for(agent, value):
+    value = formatdate(time.time() + 9999, usegmt=True) if value == "a date" else value
     with Server(error(429, {"error": {"message": "later"}}, {"Retry-After": value})) as server:
         end = result(agent(server))
     assert (end.status, end.exit_code) == ("unavailable", 75) and len(server.requests) == 1

@@ -112,9 +112,11 @@ def test_an_event_is_the_same_when_it_is_read_again(kind, tmp_path):
         float: 0.5,
         bool: True,
         object: 7,
-        dict: {"one": 1, "half": 0.5} if kind == "result" else {"role": "assistant", "content": odd, "list": [1, None]},
     }
-    happened = EVENTS[kind](**{field.name: values[field.type] for field in fields(EVENTS[kind])})
+    counts = {"prompt_tokens": 1, "completion_tokens": 0.5}
+    values |= {"message": {"role": "assistant", "content": odd, "list": [1, None]}, "faults": {"a": odd}}
+    values |= {"usage": counts, "total": counts}
+    happened = EVENTS[kind](**{f.name: values.get(f.name, values.get(f.type)) for f in fields(EVENTS[kind])})
     opened = Opened("id", "directory", "model", "url", "system")
     lines = [opened.to_json(), happened.to_json()]
     (tmp_path / "journal").write_bytes("\n".join(lines).encode("utf-8", "backslashreplace"))
