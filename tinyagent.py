@@ -1496,12 +1496,13 @@ class Draft:
 
     def items_fit(self) -> bool:
         """Whether the items of the Responses API are in order and say what the reply says: so they can go back."""
-        numbers, items = [number for number, _ in self.items], [item for _, item in self.items]
-        parts = [given(dict, part) for item in items for part in given(list, item.get("content"))]
+        numbers, kinds = [number for number, _ in self.items], [given(str, item.get("type")) for _, item in self.items]
+        messages, calls = ([i for _, i in self.items if i.get("type") == k] for k in ("message", "function_call"))
+        parts = [given(dict, part) for item in messages for part in given(list, item.get("content"))]
         said = "".join(given(str, part.get("text")) + given(str, part.get("refusal")) for part in parts)
-        called = [[item.get(n) for n in ("call_id", "name", "arguments")] for item in items if "arguments" in item]
-        calls = [[call["id"], call["name"], call["arguments"]] for call in self.calls]
-        return numbers == sorted({*numbers}) and said == self.text and called == calls
+        called = [[call.get(name) for name in ("call_id", "name", "arguments")] for call in calls]
+        ours = [[call["id"], call["name"], call["arguments"]] for call in self.calls]
+        return numbers == sorted({*numbers}) and all(kinds) and said == self.text and called == ours
 
     def tokens(self) -> dict:
         """What the server counted: tokens, and dollars if it says so."""
