@@ -1941,7 +1941,9 @@ class Agent:
         if not command:
             yield self.session.record(UserSaid(clean(text)))
         try:
-            answer = yield from command or self.work()
+            answer = command() if command else self.work()
+            if not isinstance(answer, str):
+                answer = yield from answer
             status = "needs_input" if NEED_INPUT.search(answer) else "done"
             if command:
                 yield TextArrived(answer)
@@ -1977,14 +1979,14 @@ class Agent:
         about = str(self.workspace.directory), self.config.model, self.config.base_url, self.system()
         return self.rewrite(Opened(self.session.id, *about))
 
-    def ordered(self, text: str) -> Iterator[Event] | None:
-        """What a /command or !command does, not begun yet; None if it is for the model. ValueError if it is neither."""
+    def ordered(self, text: str) -> Callable | None:
+        """What a /command or !command does; None if this is for the model. ValueError for a command there is not."""
         order, _, rest = text.partition(" ")
         if order in self.commands:
-            return self.commands[order](rest.strip())
+            return partial(self.commands[order], rest.strip())
         if re.fullmatch(r"/\w*", order):
             raise ValueError(f"there is no command {order}; the commands are: {', '.join(self.commands)}")
-        return self.run_own(text) if text.startswith("!") else None
+        return partial(self.run_own, text) if text.startswith("!") else None
 
     def work(self) -> Iterator[Event]:
         """Lets the model call tools until it replies without a call, and the user has said nothing meanwhile; gives
@@ -2291,7 +2293,7 @@ class Agent:
 
     @cached_property
     def commands(self) -> dict[str, Callable]:
-        """What the user can order instead of saying something to the model."""
+        """What the user can order instead of saying something to the model: it gives back what to say of it."""
         own = [self.undo, self.redo, self.diff, self.compact_now, self.uncompact, self.show_context]
         own += [self.change_model, self.change_ask, self.show_cost, self.save]
         return {re.match(r"/\w+", inspect.getdoc(command))[0]: command for command in own}
@@ -2339,15 +2341,13 @@ class Agent:
         left = self.snapshots.restore(here, tree)
         return f"{plural(changed, 'file')} put back" + f", but not {', '.join(left)}" * bool(left) + "."
 
-    def diff(self, _: str) -> Iterator[Event]:
+    def diff(self, _: str) -> str:
         """/diff: what the session has changed so far."""
-        yield from ()
         here = self.snapshots.take(60) if self.session.first else ""
         return (here and self.snapshots.changes(self.session.first, here)) or "No file was changed."
 
-    def show_context(self, _: str) -> Iterator[Event]:
+    def show_context(self, _: str) -> str:
         """/context: how large the context window is, how full, and of what."""
-        yield from ()
         pinned = {name: self.count(text) for name, text in self.pinned.items() if text in self.session.system}
         messages, summary = sum(map(self.count, self.session.messages)), self.count(self.session.summary)
         parts = {"instructions and tools": self.fixed() - sum(pinned.values()), **pinned}
@@ -2358,30 +2358,26 @@ class Agent:
 
     def change_model(self, name: str) -> Iterator[Event]:
         """/model [NAME]: which model answers, from now on this one."""
-        yield from ()
         if name:
             self.config = replace(self.config, model=name)
             self.chat = Model(self.config, self.session.learned).chat
             yield self.opened()
         return f"The model is {self.config.model}."
 
-    def change_ask(self, word: str) -> Iterator[Event]:
+    def change_ask(self, word: str) -> str:
         """/ask [on|off]: whether each command and each write needs your approval, from now on so."""
-        yield from ()
         if word not in ("on", "off", ""):
             raise ValueError("/ask takes on or off")
         self.config = replace(self.config, ask=word == "on") if word else self.config
         self.allowed.clear()
         return f"Approval is {'on' if self.config.ask else 'off'}."
 
-    def show_cost(self, _: str) -> Iterator[Event]:
+    def show_cost(self, _: str) -> str:
         """/cost: what the session has used so far."""
-        yield from ()
         return spent(self.session.usage)
 
-    def save(self, name: str) -> Iterator[Event]:
+    def save(self, name: str) -> str:
         """/save FILE.md: writes the conversation as Markdown into a new file."""
-        yield from ()
         if not name:
             raise ValueError("/save takes the name of a new file")
         path = self.workspace.directory / os.path.expanduser(name)
@@ -2506,7 +2502,8 @@ class Terminal:
         self.keyboard: Keyboard | None = None
         self.full: Callable[[], float] = float  # the share of the context window that is in use
         self.begun, self.doing, self.since, self.until = 0.0, "", 0.0, 0.0  # of the turn; of what goes on now
-        self.answer, self.fenced = "", False  # the line that is not whole yet; whether it is in a block of code
+        self.begun_reply = False  # whether some of the reply was shown
+        self.answer, self.fenced = "", False  # its line that is not whole yet; whether it is in a block of code
         self.thought, self.printed = "", ""  # by the model before it answers, and by a command: the last of it
         self.bottom: list[str] = []  # the rows as they are there
         self.looked = 0.0
@@ -2520,12 +2517,13 @@ class Terminal:
             case Hinted() | Compacted():
                 self.does("thinking")
             case TextArrived() if self.talking:
+                self.begun_reply = True
                 self.stream(happened.text)
             case Reasoned():
                 self.thought = (self.thought + happened.text)[-1_000:]
             case ModelReplied():
                 self.end_line()
-                self.thought, self.fenced = "", False
+                self.thought, self.fenced, self.begun_reply = "", False, False
                 if not self.talking and "tool_calls" in happened.message:
                     self.line(happened.message["content"])
             case ToolCalled():
@@ -2543,9 +2541,9 @@ class Terminal:
                 self.line("\n".join(few(happened.text, 5)))
             case Retrying():
                 self.does("trying again", happened.seconds)
-                again = f"trying again in {happened.seconds:.1f} s; what was shown of this reply is withdrawn"
-                self.line(f"! {happened.reason}\n! {again}", "33")
-                self.thought, self.fenced = "", False
+                withdrawn = "; what was shown of this reply is withdrawn" * self.begun_reply
+                self.line(f"! {happened.reason}\n! trying again in {happened.seconds:.1f} s{withdrawn}", "33")
+                self.thought, self.fenced, self.begun_reply = "", False, False
             case Noticed():
                 self.line(f"! {happened.text}", "33")
             case Result():
@@ -2814,9 +2812,10 @@ def first_screen(agent: Agent) -> str:
     config, directory = agent.config, agent.workspace.directory
     found = [name for name in PINNED if (directory / name).is_file()]
     others = [path.stem for path in agent.session.path.parent.glob("*.jsonl") if path != agent.session.path]
-    asking = "ask you first" if config.ask else "run without asking (/ask on changes that)"
-    bounds = "write only in this directory" + ", without network" * (config.sandbox == "offline")
-    lines = [f"Commands {asking} and {bounds if config.sandbox else 'may do what you may (--sandbox bounds them)'}."]
+    asking = "after asking you" if config.ask else "without asking (/ask on changes that)"
+    bounds = "they write only in this directory" if config.sandbox else "--sandbox would bound where they write"
+    bounds += ", and have no network" * (config.sandbox == "offline")
+    lines = [f"Commands run as you, {asking}; {bounds}."]
     lines += [f"The model is told what is in {', '.join(found)}; /start has it say how far that is."] * bool(found)
     newest = max(others, default="")
     lines += [f"There are earlier sessions here ({len(others)}): /resume goes on with {newest}."] * bool(others)
@@ -3032,21 +3031,18 @@ class Conversation:
         orders = [order for order in self.agent.commands if word and order.startswith(word)]
         return orders[number] + " " if number < len(orders) else None
 
-    def help(self, _: str) -> Iterator[Event]:
+    def help(self, _: str) -> str:
         """/help: what can be typed."""
-        yield from ()
         texts = [" ".join(inspect.getdoc(command).split()) for command in self.agent.commands.values()]
         return "\n".join([*(text.replace(": ", "\n    ", 1) for text in sorted(texts)), KEYS_HELP])
 
-    def start(self, _: str) -> Iterator[Event]:
+    def start(self, _: str) -> str:
         """/start: has the model look at spec.txt, plan.txt and what else is there, and say how far it is."""
-        yield from ()
         self.queue.insert(0, OPENING_MESSAGE)
         return ""
 
-    def edit(self, text: str) -> Iterator[Event]:
+    def edit(self, text: str) -> str:
         """/edit [TEXT]: opens $EDITOR for the next message."""
-        yield from ()
         if not self.prompt:
             raise ValueError("/edit needs a terminal")
         key, editor = self.agent.config.api_key, os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
@@ -3058,14 +3054,12 @@ class Conversation:
             self.queue[:0] = filter(str.strip, [path.read_text(encoding="utf-8", errors="replace")])
         return ""
 
-    def sessions(self, _: str) -> Iterator[Event]:
+    def sessions(self, _: str) -> str:
         """/sessions: this directory's sessions: when, how long, how they ended, first words."""
-        yield from ()
         return "\n".join(map(outline, sorted(self.agent.session.path.parent.glob("*.jsonl")))) or "None yet."
 
-    def resume(self, id: str) -> Iterator[Event]:
+    def resume(self, id: str) -> str:
         """/resume [ID]: goes on with another session; without ID the newest other one of this directory."""
-        yield from ()
         here = self.agent.session.path
         others = [path for path in here.parent.glob("*.jsonl") if path != here and path.stat().st_size]
         if id == here.stem or not (id or others):
@@ -3074,9 +3068,8 @@ class Conversation:
         self.next = open_agent(replace(self.agent.config, resume=id, start_dir=None))
         return recall(self.next.session)
 
-    def exit(self, _: str) -> Iterator[Event]:
+    def exit(self, _: str) -> str:
         """/exit: ends the program; the session can be resumed."""
-        yield from ()
         self.over = True
         return ""
 
@@ -3152,16 +3145,40 @@ def check_config(config: Config):
         raise ValueError("the package openai is missing: python -m pip install -r requirements.txt")
 
 
-def say_goodbye(agent: Agent, terminal: Terminal):
-    """Says how to go on with the session, with the options as they are now."""
-    terminal.fresh = bool(agent.config.task or not sys.stdin.isatty())  # else behind the prompt
+def say_goodbye(agent: Agent, show: Callable[[Event], None], terminal: Terminal):
+    """Ends what still runs, and says how to go on with the session, with the options as they are now."""
+    config = agent.config
+    if running := agent.close():
+        show(Noticed(f"ended what {plural(running, 'command')} had left running"))
+    if config.json or config.replay or not agent.session.path.exists():
+        return
+    terminal.fresh = bool(config.task or not sys.stdin.isatty())  # else behind the prompt
     command, unsaid = [sys.executable, sys.argv[0], "--resume", agent.session.id], {"task", "start_dir", "resume"}
-    if "api.openai.com" in agent.config.base_url:
-        unsaid |= {"base_url"} | {"model" if agent.config.model == DEFAULT_MODEL else ""}
+    if "api.openai.com" in config.base_url:
+        unsaid |= {"base_url", "model" if config.model == DEFAULT_MODEL else ""}
     for f in (f for f in fields(Config) if f.metadata and f.name not in unsaid):
-        if (value := getattr(agent.config, f.name)) != f.default:
+        if (value := getattr(config, f.name)) != f.default:
             command.append(f"--{f.name}" if value is True else f"--{f.name}={value}")
     terminal.line(f"Go on with: {shlex.join(command)}")
+
+
+def lay_out(recording: Path, directory: Path):
+    """Puts into the directory what was there when this was recorded. ValueError if there is something already."""
+    if not (start := recording.with_suffix("")).is_dir():
+        return
+    if any(directory.iterdir()):
+        raise ValueError(f"{directory} is not empty: the recording would overwrite what is there")
+    shutil.copytree(start, directory, dirs_exist_ok=True)
+
+
+def greet(agent: Agent, terminal: Terminal, talk: Conversation | None):
+    """Says where the agent works and with which model; in a conversation also what is good to know."""
+    config = agent.config
+    terminal.line(f"tinyagent in {agent.workspace.directory}, model {config.model} {config.base_url}".rstrip())
+    if talk and talk.prompt:
+        terminal.line(first_screen(agent))
+    if talk and config.resume is not None:
+        terminal.line(recall(agent.session))
 
 
 def run(config: Config) -> int:
@@ -3177,10 +3194,8 @@ def run(config: Config) -> int:
         windows = [fact.value for fact in facts if isinstance(fact, Learned) and fact.what == "--context"]
         config = replace(config, model="recorded", context=min(windows, default=config.context))
     agent = open_agent(config)
-    if facts and (start := Path(config.replay).with_suffix("")).is_dir():
-        if any(agent.workspace.directory.iterdir()):
-            raise ValueError(f"{agent.workspace.directory} is not empty: the recording would overwrite what is there")
-        shutil.copytree(start, agent.workspace.directory, dirs_exist_ok=True)  # what was there when it was recorded
+    if facts:
+        lay_out(Path(config.replay), agent.workspace.directory)
     terminal = Terminal(sys.stdout, sys.stderr if config.task else sys.stdout)
     show = show_json if config.json else terminal.show
     talk = None if facts or config.task else Conversation(agent, terminal, show)
@@ -3189,9 +3204,7 @@ def run(config: Config) -> int:
         agent.hints, terminal.full = terminal.attend, lambda: agent.tokens() / agent.window
     try:
         if not config.json:
-            terminal.line(f"tinyagent in {agent.workspace.directory}, model {config.model} {config.base_url}".rstrip())
-            terminal.line(first_screen(agent) if talk and talk.prompt else "")
-            terminal.line(recall(agent.session) if talk and config.resume is not None else "")
+            greet(agent, terminal, talk)
         if agent.sandbox.lacking:
             show(Noticed(agent.sandbox.lacking))
         if facts:
@@ -3203,11 +3216,7 @@ def run(config: Config) -> int:
         print(f"tinyagent: the output cannot be written: {error}", file=sys.stderr)
         return EXIT_CODES["interrupted" if agent.leaving else "error"]
     finally:
-        agent = talk.agent if talk else agent
-        if running := agent.close():
-            show(Noticed(f"ended what {plural(running, 'command')} had left running"))
-        if agent.session.path.exists() and not config.json and not facts:
-            say_goodbye(agent, terminal)
+        say_goodbye(talk.agent if talk else agent, show, terminal)
 
 
 def underscored(argument: str) -> str:

@@ -583,7 +583,7 @@ def test_the_first_screen(window, workspace):
         seen = window(server, "--ask", "--sandbox=offline")
         shown = "\n".join(seen.screen)
         assert f"tinyagent in {workspace}, model scripted {server.url}" in shown.replace("\n", "")
-        assert "Commands ask you first and write only in this directory, without network." in shown
+        assert "run as you, after asking you; they write only in this directory, and have no network." in shown
         assert "spec.txt; /start" in shown and "/help" in shown
         seen.say("hello", "Hello.")
         again = window(server, "--resume", size=(40, 100)) if seen.press(END) or seen.ended() == 0 else None
