@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -132,6 +133,17 @@ def within(seconds):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def disk_with_room_for(size):
+    """No file can grow beyond that."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def wait_for(path: Path, seconds=15) -> str:

@@ -206,7 +206,7 @@ def test_bad_arguments_are_an_answer_of_one_line_and_nothing_runs(story, workspa
 RUN = {
     "empty, where none is needed": ("list_files", "", "(empty)"),
     "blank, where none is needed": ("list_files", " \n", "(empty)"),
-    "encoded twice": ("run_shell_command", json.dumps('{"command": "echo ran"}'), "exit code 0\nran\n"),
+    "encoded twice": ("run_shell_command", json.dumps('{"command": "echo ran\n"}'), "exit code 0\nran\n"),
     "a number as text": ("run_shell_command", '{"command": "echo ran", "timeout": "30"}', "exit code 0\nran\n"),
     "a line end in a string": ("run_shell_command", '{"command": "echo ran\necho twice"}', "exit code 0\nran\ntwice\n"),
     "half a surrogate pair": ("run_shell_command", '{"command": "echo \\ud83d"}', "exit code 0\n\ufffd\n"),
@@ -227,6 +227,16 @@ def test_arguments_cut_at_the_output_limit(story, workspace):
         told.say("write")
     assert list(workspace.iterdir()) == [] and "cut off" in told.results()[0]
     assert sent(server)[1] == ("assistant", [("write_to_file", {})])
+
+
+def test_a_fault_of_the_agent_itself_ends_the_turn_alone(story):
+    with Server(say("Done.")) as server:
+        told = story(server)
+        chat, told.agent.chat = told.agent.chat, lambda *_: 1 / 0
+        assert "a fault of tinyagent itself: ZeroDivisionError" in told.say("go").text
+        told.agent.chat = chat
+        assert told.say("again").text == "Done." and not told.agent.busy
+    assert [event.status for event in told.events if type(event).__name__ == "Result"] == ["error", "done"]
 
 
 def test_a_tool_that_fails_is_an_answer(story):

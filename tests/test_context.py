@@ -341,6 +341,13 @@ def test_a_transcript_that_is_too_long_is_summed_up_in_pieces(agent):
     assert last > 0 and f"Part {last - 1}." in str(pieces[-1].body) and texts(server)[-1] == "at last"
 
 
+def test_what_is_less_than_half_a_window_is_one_piece(agent):
+    with Server(*[say("word " * 1200)] * 4, OVERFLOW, say("They talked."), prefix=False) as server:
+        told = history(agent(server, context=9000), *range(4))
+        assert result(told, "/compact").status == "done"
+    assert told.session.summary == "They talked." and len(server.requests) == 6
+
+
 @pytest.mark.parametrize("limit", [1100, 3000])
 def test_the_pieces_of_a_transcript_are_bounded(agent, limit):
     """Where hardly anything fits, it is not asked a hundred times."""
@@ -385,6 +392,14 @@ def test_a_summary_is_never_longer_than_what_it_replaces(agent):
         told = history(agent(server), "One.", "Two.")
         assert result(told, "third").text == "Three."
     assert len(str(texts(server)[1:])) < 2000 and "cut:" in texts(server)[1]
+
+
+def test_a_summary_that_is_shorter_than_what_it_replaces_stays_whole(agent):
+    summary = "fact " * 499 + "end"
+    with Server(say("word " * 1_000), say("word " * 1_000), say(summary), prefix=False) as server:
+        told = history(agent(server), *range(2))
+        result(told, "/compact")
+    assert told.session.summary == summary
 
 
 def test_a_summary_is_a_record(agent):
@@ -577,6 +592,27 @@ def test_odd_texts_are_counted_by_the_estimate(agent):
     assert not told.vocabulary
 
 
+KINDS = {
+    "words": "The quick brown fox jumps over the lazy dog while nobody is looking. ",
+    "Base64": "aGVsbG8gd29ybGQhIHRoaXMgaXMgYSB0ZXN0IG9mIGJhc2U2NA== ",
+    "capitals": "XQZJ-KVWT PGHB MNQX-7 ",
+    "digits": "7919 15838 23757 31676 39595 ",
+    "code": "if (a[i] != b->c) { x += !(y & ~z) || {}; } // => [];",
+    "spaces": "a    b  c      d",
+    "Chinese": "我们在这里写一些中文文字，用来检查估计的结果是否接近。",
+    "Russian": "Съешь же ещё этих мягких французских булок да выпей чаю. ",
+}
+
+
+def test_the_estimate_is_near_the_count(agent, vocabulary):
+    with Server() as server:
+        told = agent(server)
+    estimated = {kind: told.count(text * 50) for kind, text in KINDS.items()}
+    told.load_vocabulary()
+    ratios = {kind: estimate / told.count(KINDS[kind] * 50) for kind, estimate in estimated.items()}
+    assert {kind: ratio for kind, ratio in ratios.items() if not 0.75 < ratio < 1.3} == {}
+
+
 def test_odd_texts_are_counted_with_the_vocabulary(agent, vocabulary):
     with Server(say("ok"), *printing()) as server:
         told = agent(server, context=9_000_000)
@@ -714,6 +750,23 @@ def test_the_context_is_told_in_parts_that_add_up(agent, workspace):
         window, full, used, parts = numbers(result(told, "/context").text)
     assert list(parts) == ["instructions and tools", "AGENTS.md", "summary", "messages"]
     assert (window, full) == (9000, round(100 * used / 9000)) and sum(parts.values()) == used
+
+
+def test_a_conversation_is_saved_as_markdown_once(agent, workspace):
+    ran = ("run_shell_command", {"command": "printf '```'"})
+    with Server(say("One."), calls(ran, text="I look."), say("Two."), say("They talked."), prefix=False) as server:
+        told = history(agent(server), "One.")
+        for text in ("!echo mine", "second", "/undo", "/redo", "/compact"):
+            turn(told, text)
+        ends = [result(told, f"/save{name}") for name in (" talk.md", " talk.md", "")]
+    parts = ["# test", f"{workspace}, scripted", "## User", "question 0", "## Model", "One.", "## User", "!echo mine"]
+    parts += ["```\nThe user ran this command, not you. It ended with:\n\nexit code 0\nmine\n\n```"]
+    parts += ["## User", "second", "## Model", "I look.", "**Running printf '```'**"]
+    parts += ["````\nexit code 0\n```\n````", "## Model", "Two."]
+    assert (workspace / "talk.md").read_text() == "\n\n".join(parts) + "\n"
+    assert [end.status for end in ends] == ["done", "error", "error"]
+    assert ends[0].text == f"Saved in {workspace}/talk.md" and "File exists" in ends[1].text
+    assert ends[2].text == "/save takes the name of a new file"
 
 
 def test_no_part_is_less_than_nothing_when_a_summary_was_taken_back(agent, workspace):

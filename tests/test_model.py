@@ -385,7 +385,7 @@ def test_a_cut_text_is_gone_on_with_and_joined_without_a_seam():
         events, reply = chat(server)
     assert reply.message == {"role": "assistant", "content": "One two three four."}
     assert shown(events) == "One two three four." and retries(events) == []
-    assert (reply.usage["prompt_tokens"], reply.usage["completion_tokens"]) == (15, 8)
+    assert [reply.usage[name] for name in ("prompt_tokens", "completion_tokens", "pieces")] == [15, 8, 3]
     _, *asked = [request.body["messages"][2:] for request in server.requests]
     assert [said["content"] for said, _ in asked] == ["One two th", "One two three fo"]
     assert all(order["role"] == "user" and "cut off" in order["content"] for _, order in asked)
@@ -558,6 +558,7 @@ HOPELESS = {
     "bad request, FastAPI": error(422, {"detail": [{"loc": ["body"], "msg": "extra fields not permitted"}]}),
     "bad request, a string": error(400, {"error": "model does not support tools"}),
     "bad request, a list": error(400, [{"error": {"message": "Invalid JSON payload", "status": "INVALID_ARGUMENT"}}]),
+    "bad request, a bare list": error(400, [{"message": "Invalid JSON payload", "status": "INVALID_ARGUMENT"}]),
     "quota": error(429, QUOTA),
     "quota of the day": error(429, {"error": {"message": "Rate limit exceeded: free-models-per-day"}}),
     "wrong key in the stream": stream({"error": {"code": 401, "message": "no such key"}}),

@@ -278,6 +278,8 @@ NETWORK = {
     "datagram": "socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b'x', (host, int(A[0])))",
     "io_uring": "b = ctypes.create_string_buffer(256)\n"
     "sys.exit('PermissionError' if libc.syscall(425, 1, b) < 0 else 'made')",
+    "the call by its x32 number": "made = libc.syscall((1 << 30) + 41, 2, 1, 0)\n"
+    "sys.exit('PermissionError' if (made, ctypes.get_errno()) == (-1, 13) else 'let through')",
 }
 
 
@@ -332,7 +334,8 @@ def test_the_paths_are_checked_where_no_kernel_does(do, outside, user):
 
 
 def test_the_profile_of_macos_is_balanced_and_quoted(do):
-    do.sandbox.writable = [Path('/w "x" (')]
+    do.sandbox.writable = [Path('/w "é" (')]
+    assert r'(subpath "/w \"é\" (")' in do.sandbox.profile()
     profile = re.sub(r'#?"(\\.|[^"\\])*"', "", do.sandbox.profile())
     assert profile.count("(") == profile.count(")") and '"' not in profile
 

@@ -461,6 +461,8 @@ PAGES = {  # what a server tells where -> the window
     "Ollama": ({"/api/ps": {"models": [{"name": "scripted", "model": "scripted", "context_length": 4096}]}}, 4096),
     "LM Studio": ({"/api/v0/models": {"data": [{"id": "a", "max_context_length": 9}, {
         "id": "scripted", "max_context_length": 131072, "loaded_context_length": 7000}]}}, 7000),
+    "LM Studio, not loaded": ({"/api/v0/models": {"data": [
+        {"id": "scripted", "max_context_length": 7000, "loaded_context_length": 0}]}}, 7000),
 }  # fmt: skip
 
 

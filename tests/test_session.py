@@ -2,13 +2,12 @@
 
 import json
 import os
-import resource
 import stat
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from conftest import disk_with_room_for
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Server, breaches, calls, say
@@ -282,6 +281,11 @@ def test_nobody_else_can_read_a_journal(tmp_path):
     assert [mode(folder) for folder in path.parents[:3]] == [0o700] * 3
 
 
+def test_a_journal_can_be_read_by_a_person_and_needs_nothing_to_be_there(tmp_path):
+    session = new_session(tmp_path / "not" / "there", UserSaid("caf\xe9"))
+    assert '"text": "caf\xe9"' in session.path.read_text("utf-8") and session.whole
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_a_link_in_the_place_of_the_journal_is_not_followed(tmp_path, there):
     session = Session(tmp_path / "home" / "work-0" / "sessions" / "id.jsonl")
@@ -307,17 +311,6 @@ def test_each_fact_is_on_disk_when_it_is_recorded(tmp_path):
     for fact in WHOLE:
         assert session.record(fact) is fact
         assert read_journal(session.path)[-1] == fact
-
-
-@contextmanager
-def disk_with_room_for(size):
-    """No file can grow beyond that."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_line_that_was_written_in_part_is_told_and_takes_no_other_with_it(tmp_path):

@@ -3,12 +3,13 @@
 import os
 import re
 import stat
+import subprocess
 import sys
 import time
 from dataclasses import replace
 
 import pytest
-from conftest import within
+from conftest import disk_with_room_for, within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -173,6 +174,18 @@ def test_what_runs_on_in_the_background_does_not_disturb_the_output(space):
     assert [output[:18] for output in outputs] == ["the beginning\nmore"] * 3
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="here the dead are not told from the living")
+def test_the_dead_that_nobody_took_notice_of_do_not_run():
+    process = subprocess.Popen(["sleep", "300"], start_new_session=True)
+    assert tinyagent.is_running(process.pid)
+    with within(5):
+        process.kill()
+        while tinyagent.is_running(process.pid):
+            time.sleep(0.01)
+    os.killpg(process.pid, 0)  # it is still there
+    process.wait()
+
+
 def test_a_timeout_keeps_what_was_printed_and_kills_the_whole_group(space):
     with within(8):
         ended = shell(space, f"echo begun; (trap '' TERM; {BEAT}) & trap '' TERM; wait", timeout=1)
@@ -219,17 +232,26 @@ def test_long_output_is_cut_and_a_file_has_the_whole(space):
     assert kept.read_text() == whole and stat.S_IMODE(kept.stat().st_mode) == 0o600
 
 
+def test_all_long_outputs_are_in_one_folder(space):
+    for _ in range(2):
+        shell(space, "seq 5000")
+    assert len(files(space.output)) == 2
+
+
 def test_output_up_to_the_limit_is_not_cut(space):
     assert shell(space, f"head -c {LIMIT} /dev/zero | tr '\\0' x")[1] == "x" * LIMIT
     assert files(space.output) == []
     assert shell(space, f"head -c {LIMIT + 1} /dev/zero | tr '\\0' x")[1] != "x" * (LIMIT + 1)
 
 
-@pytest.mark.parametrize("command", ["echo short", "exit 1", "kill -9 $$", "echo a\0b", "echo \ud800"])
+SHORT = ["echo short", "exit 1", "kill -9 $$", "echo a\0b", "echo \ud800", f"true {'x' * 200_000}"]
+
+
+@pytest.mark.parametrize("command", SHORT, ids=lambda command: ascii(command)[:20])
 def test_short_output_leaves_no_file_behind(space, command):
     try:
         shell(space, command)
-    except ValueError as error:  # that command cannot be started
+    except (OSError, ValueError) as error:  # that command cannot be started
         assert "\n" not in str(error)
     assert files(space.output) == []
 
@@ -408,6 +430,13 @@ def test_permissions_stay_as_they_are(space, mode):
     assert stat.S_IMODE(file.stat().st_mode) == mode
 
 
+def test_a_write_that_breaks_off_leaves_the_file_as_it_was(space):
+    (space.directory / "a").write_text("old")
+    with disk_with_room_for(1_000), pytest.raises(OSError):
+        done(space.write_to_file, "a", "x" * 5_000)
+    assert (space.directory / "a").read_text() == "old" and files(space.directory) == ["a"]
+
+
 def test_a_new_file_has_the_usual_permissions(space):
     before = os.umask(0o027)
     try:
@@ -480,9 +509,9 @@ def test_an_edit_that_is_not_clear_changes_nothing(space, old, new, said):
 
 
 def test_all_places_when_asked_for(space):
-    (space.directory / "file").write_text("one two one\none\n")
-    assert "3 places" in done(space.edit_file, "file", "one", "1", True)
-    assert (space.directory / "file").read_text() == "1 two 1\n1\n"
+    (space.directory / "file").write_text("zero\none two one\none\n")
+    assert done(space.edit_file, "file", "one", "1", True) == "Replaced 3 places in file, line 2"
+    assert (space.directory / "file").read_text() == "zero\n1 two 1\n1\n"
 
 
 # ----------------------------------------------------------------------------------------------- what is no such file

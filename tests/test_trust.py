@@ -122,11 +122,13 @@ def test_an_interrupt_at_the_question_is_a_no(terminal, workspace):
 
 # ---------------------------------------------------------------------------------------------------- what is shown
 
+LONG = "".join(f"{number}\n" for number in range(3_000))
 DIFFS = {  # before, arguments of the edit -> lines of the diff
     "a line in the middle": ("1\n2\n3\n4\n5\n", ("3", "three"), ["@@ line 3 @@", " 2", "-3", "+three", " 4"]),
     "the last, without an end": ("1\n2", ("2", "two"), ["-2", "+two"]),
     "all of it": ("1", ("1", "one"), ["-1", "+one"]),
     "removed": ("1\n2\n3\n", ("2\n", ""), ["-2"]),
+    "in a long file": (LONG, ("\n1500\n", "\nx\n"), ["@@ line 1501 @@", " 1498", "-1500", "+x", " 1502"]),
 }
 
 

@@ -507,6 +507,12 @@ def test_a_damaged_index_is_made_anew(space, damage):
     assert target in (space.take(30), space.take(30))
 
 
+def test_a_store_that_git_does_not_take_is_told(space):
+    taken(space)
+    (space.store / "config").write_text("[broken")
+    assert space.take() == "" and space.off.startswith("git: ") and "config" in space.off
+
+
 def test_a_snapshot_that_is_gone_changes_nothing(space):
     fill(space.directory, a="1")
     here = taken(space)
