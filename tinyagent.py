@@ -1944,7 +1944,7 @@ class Agent:
             answer = command() if command else self.work()
             if not isinstance(answer, str):
                 answer = yield from answer
-            status = "needs_input" if NEED_INPUT.search(answer) else "done"
+            status = "needs_input" if not command and NEED_INPUT.search(answer) else "done"
             if command:
                 yield TextArrived(answer)
         except Trouble as trouble:
@@ -2104,7 +2104,7 @@ class Agent:
 
     def reason_to_end(self) -> str:
         """Why the turn has to end now, "" if it need not."""
-        self.heard += self.hints()
+        self.heard += filter(str.strip, self.hints())
         late = 0 < self.config.max_seconds < time.monotonic() - self.began
         return STOPPED[0] * self.stopped.is_set() or STOPPED[1] * late
 

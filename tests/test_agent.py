@@ -229,6 +229,14 @@ def test_arguments_cut_at_the_output_limit(story, workspace):
     assert sent(server)[1] == ("assistant", [("write_to_file", {})])
 
 
+def test_a_hint_of_nothing_is_none_and_a_users_command_asks_for_nothing(story):
+    with Server(calls(ECHO), say("Done.")) as server:
+        told = story(server)
+        told.agent.hints = lambda: ["", " \n"]
+        assert told.say("go").status == "done" == told.say("!echo NEED_INPUT").status
+    assert "exit code 0" in sent(server)[-1][1] and len(server.requests) == 2
+
+
 def test_a_fault_of_the_agent_itself_ends_the_turn_alone(story):
     with Server(say("Done.")) as server:
         told = story(server)
