@@ -9,9 +9,8 @@
 
 A model gets five tools and is called until it answers without calling one. Whatever happens is a fact in a journal, so
 a session can be stopped, killed, resumed and replayed. Commands run as you: --ask asks first, --sandbox bounds where
-they write. In a conversation, /undo takes the last turn back; there are also /redo, /diff, /context, /compact and
-/uncompact. It has no sub-agents, no plan mode and no index: the model can call this file from its shell, write
-plan.txt, and grep.
+they write. In a conversation what you type while it works is a hint, and /help tells the rest. It has no sub-agents, no
+plan mode and no index: the model can call this file from its shell, write plan.txt, and grep.
 Read it from the top: a floor uses only the floors above it.
 """
 

@@ -122,3 +122,5 @@ def test_an_event_is_the_same_when_it_is_read_again(kind, tmp_path):
     (tmp_path / "journal").write_bytes("\n".join(lines).encode("utf-8", "backslashreplace"))
     assert read_journal(tmp_path / "journal") == [opened, EVENTS[kind](**clean(vars(happened)))]
     assert happened.type == kind and "\n" not in happened.to_json()
+    with pytest.raises(AttributeError):
+        happened.time = 0.0
