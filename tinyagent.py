@@ -3212,7 +3212,13 @@ def run(config: Config) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        print(f"tinyagent: the output cannot be written: {error}", file=sys.stderr)
+        lost = [1]  # the streams that cannot be written: nothing goes there any more
+        try:
+            os.write(2, f"tinyagent: the output cannot be written: {error}\n".encode())
+        except OSError:  # the terminal is gone
+            lost = [1, 2]
+        for stream in lost:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         return EXIT_CODES["interrupted" if agent.leaving else "error"]
     finally:
         say_goodbye(talk.agent if talk else agent, show, terminal)

@@ -405,6 +405,17 @@ def test_signals_end_it_whole(window, workspace, home, number, when):
         assert "tool_returned" in kinds and kinds[-1] == "result"
 
 
+def test_a_terminal_that_goes_away_ends_it(window, workspace):
+    with Server(calls(shell("sleep 1234 & echo $! > pid; wait")), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        number = int(wait_for(workspace / "pid"))
+        with open(os.devnull, "r+b") as nothing:
+            os.dup2(nothing.fileno(), seen.child.child_fd)
+        assert seen.child.wait() == 130
+        ends(number)
+
+
 def stopped(seen):
     """Waits until the agent is stopped."""
     state = f"/proc/{seen.child.pid}/stat"
