@@ -1898,9 +1898,8 @@ class Agent:
         self.config, self.session, self.chat = config, session, chat
         self.sandbox = Sandbox(config.sandbox, directory, session.path.parents[2])
         output = (self.sandbox.private or session.path.parents[1]) / "output"
-        self.workspace = Workspace(
-            directory, output, self.result_limit(1), config.api_key, self.sandbox, config.allow_private
-        )
+        bounds = self.result_limit(1), config.api_key, self.sandbox, config.allow_private
+        self.workspace = Workspace(directory, output, *bounds)
         self.snapshots = Snapshots(directory, session.path.parents[1], session.id)
         self.stopped, self.busy, self.leaving = threading.Event(), False, False
         self.began, self.begun = 0.0, False  # the time of the turn's begin; whether this run is in the journal
@@ -1995,14 +1994,14 @@ class Agent:
             calls = reply.message.get("tool_calls", [])
             self.workspace.limit = self.result_limit(len(calls))
             for call in calls:
-                yield from self.skip(call) if self.heard else self.call(call, reply.faults.get(call["id"]))
+                if self.heard:
+                    yield self.session.record(ToolReturned(call["id"], SKIPPED, True))
+                else:
+                    yield from self.call(call, reply.faults.get(call["id"]))
             if not (calls or self.heard):
                 return reply.message["content"]
             while self.heard:
                 yield self.session.record(Hinted(clean(self.heard.pop(0))))
-
-    def skip(self, call: dict) -> Iterator[Event]:
-        yield self.session.record(ToolReturned(call["id"], SKIPPED, True))
 
     def result_limit(self, calls: int) -> int:
         """Bytes of each of so many tool results that the model gets: at most about an eighth of the window."""
@@ -2137,9 +2136,8 @@ class Agent:
         if 0 < 2 * read < tokens and tokens > 3_000:
             self.known = tokens
             if not self.warned:
-                yield Noticed(
-                    f"the server read {read:,} of about {tokens:,} tokens: it may need a larger context window"
-                )
+                told = f"the server read {read:,} of about {tokens:,} tokens"
+                yield Noticed(f"{told}: it may need a larger context window")
             self.warned = True
         return reply
 
@@ -2293,9 +2291,9 @@ class Agent:
     @cached_property
     def commands(self) -> dict[str, Callable]:
         """What the user can order instead of saying something to the model: it gives back what to say of it."""
-        own = [self.undo, self.redo, self.diff, self.compact_now, self.uncompact, self.show_context]
-        own += [self.change_model, self.change_ask, self.show_cost, self.save]
-        return {re.match(r"/\w+", inspect.getdoc(command))[0]: command for command in own}
+        files, context = [self.undo, self.redo, self.diff], [self.compact_now, self.uncompact, self.show_context]
+        own = [*files, *context, self.change_model, self.change_ask, self.show_cost, self.save]
+        return {inspect.getdoc(command).split(":")[0].split()[0]: command for command in own}
 
     def compact_now(self, wish: str) -> Iterator[Event]:
         """/compact [what to keep]: puts a summary in the place of the first half of the conversation."""
@@ -2367,8 +2365,9 @@ class Agent:
         """/ask [on|off]: whether each command and each write needs your approval, from now on so."""
         if word not in ("on", "off", ""):
             raise ValueError("/ask takes on or off")
-        self.config = replace(self.config, ask=word == "on") if word else self.config
-        self.allowed.clear()
+        if word:
+            self.config = replace(self.config, ask=word == "on")
+            self.allowed.clear()
         return f"Approval is {'on' if self.config.ask else 'off'}."
 
     def show_cost(self, _: str) -> str:
@@ -2415,10 +2414,8 @@ def plain(text: str) -> str:
 def few(text: str, count: int) -> list[str]:
     """The lines of a text, indented; when there are more than so many, the first and the last."""
     lines = ["  " + line[:200] for line in text.strip("\n").splitlines()]
-    half = count // 2
-    return (
-        lines if len(lines) <= count else [*lines[:half], f"  ... {len(lines) - 2 * half:,} lines ...", *lines[-half:]]
-    )
+    half, left_out = count // 2, f"  ... {len(lines) - count // 2 * 2:,} lines ..."
+    return lines if len(lines) <= count else [*lines[:half], left_out, *lines[-half:]]
 
 
 def width(text: str) -> int:
@@ -2994,10 +2991,9 @@ class Conversation:
         readline.set_completer(self.complete)
         readline.set_completer_delims(" \t\n")
         libedit = "libedit" in (readline.__doc__ or "")
+        pasting = "on" if self.terminal.rich else "off"
         readline.parse_and_bind("bind ^I rl_complete" if libedit else "tab: complete")
-        readline.parse_and_bind(
-            "" if libedit else f"set enable-bracketed-paste {'on' if self.terminal.rich else 'off'}"
-        )
+        readline.parse_and_bind("" if libedit else f"set enable-bracketed-paste {pasting}")
         self.remember("")
         return readline
 
@@ -3212,12 +3208,9 @@ def run(config: Config) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        lost = [1]  # the streams that cannot be written: nothing goes there any more
-        try:
+        with suppress(OSError):
             os.write(2, f"tinyagent: the output cannot be written: {error}\n".encode())
-        except OSError:  # the terminal is gone
-            lost = [1, 2]
-        for stream in lost:
+        for stream in (1, 2) if agent.leaving else (1,):  # when the terminal is gone, both are
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         return EXIT_CODES["interrupted" if agent.leaving else "error"]
     finally:
