@@ -178,7 +178,7 @@ def test_a_reply_that_stalls_is_given_up_and_asked_for_again(silent, limit):
 
 SLOW = {
     "slow to begin": raw(Pause(1.2), event(HALF), event(STOP), "data: [DONE]\n\n"),
-    "slow between texts": raw(*[part for _ in range(4) for part in (event(HALF), Pause(0.3))], event(STOP)),
+    "slow between texts": raw(*[part for _ in range(8) for part in (event(HALF), Pause(0.4))], event(STOP)),
     "thinking after the role": raw(OPENED, Pause(1.2), event(HALF), event(STOP)),
 }
 
@@ -186,7 +186,7 @@ SLOW = {
 @pytest.mark.parametrize("slow", SLOW.values(), ids=SLOW)
 def test_a_slow_reply_is_waited_for(slow):
     with Server(slow, say("asked again")) as server:
-        events, reply = chat(server, stall_seconds="5,1")
+        events, reply = chat(server, stall_seconds="2.5,1")
     assert of(Retrying, events) == [] and "half of it" in reply.message["content"]
 
 
