@@ -115,6 +115,14 @@ def test_what_the_user_forces_counts_more_than_what_was_learned(agent):
     assert "output" not in json.dumps(list(server.requests[-1].body["messages"][2]))
 
 
+def test_reasoning_goes_to_its_own_server_alone(agent):
+    with Server(response(calls=[ECHO]), response("One.")) as server:
+        assert result(agent(server, api="responses")).text == "One."
+    with Server(response("Two.")) as other:
+        assert result(agent(other, api="responses"), "again").text == "Two."
+    assert [item.get("type") for item in items(other)][:2] == ["function_call", "function_call_output"]
+
+
 def test_another_server_is_asked_anew(agent):
     with Server(NOT_HERE, response("One.")) as server:
         assert result(agent(server)).text == "One."

@@ -177,23 +177,23 @@ def test_a_reply_that_stalls_is_given_up_and_asked_for_again(silent, limit):
 
 
 SLOW = {
-    "slow to begin": raw(Pause(1.2), event(HALF), event(STOP), "data: [DONE]\n\n"),
-    "slow between texts": raw(*[part for _ in range(8) for part in (event(HALF), Pause(0.4))], event(STOP)),
-    "thinking after the role": raw(OPENED, Pause(1.2), event(HALF), event(STOP)),
+    "slow to begin": raw(Pause(1.5), event(HALF), event(STOP), "data: [DONE]\n\n"),
+    "slow between texts": raw(*[part for _ in range(8) for part in (event(HALF), Pause(0.7))], event(STOP)),
+    "thinking after the role": raw(OPENED, Pause(1.5), event(HALF), event(STOP)),
 }
 
 
 @pytest.mark.parametrize("slow", SLOW.values(), ids=SLOW)
 def test_a_slow_reply_is_waited_for(slow):
     with Server(slow, say("asked again")) as server:
-        events, reply = chat(server, stall_seconds="2.5,1")
+        events, reply = chat(server, stall_seconds="5,1.3")
     assert of(Retrying, events) == [] and "half of it" in reply.message["content"]
 
 
 def test_thinking_after_the_start_of_a_response_is_waited_for():
     begin, *rest = response("Done.").parts
-    with Server(lambda request: raw(begin, Pause(1.2), *rest[:-1], happened(rest[-1].last))) as server:
-        events, reply = chat(server, stall_seconds="5,1", api="responses")
+    with Server(lambda request: raw(begin, Pause(1.5), *rest[:-1], happened(rest[-1].last))) as server:
+        events, reply = chat(server, stall_seconds="5,1.3", api="responses")
     assert of(Retrying, events) == [] and reply.message["content"] == "Done."
 
 
