@@ -5,6 +5,7 @@ import re
 import time
 from email.utils import formatdate
 
+import openai  # noqa: F401 (so that no stall is measured while it is imported)
 import pytest
 from conftest import of, result, turn
 from scripted import HANG, JSON, RESET, Pause, Server, calls, chunk, error, event, happened, raw, response, say, stream
