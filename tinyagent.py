@@ -157,7 +157,11 @@ class Config:
     """What the user chose: made in `main`, read by all, changed by nobody."""
 
     task: str | None = option(
-        None, "TASK", "do this and exit; without it: a conversation on standard input", str, nargs="?"
+        None,
+        "TASK",
+        "do this and exit; it stands before --resume or --sandbox; without it: a conversation",
+        str,
+        nargs="?",
     )
     start_dir: str | None = option(None, "DIR", "directory to work in; else a new temporary one", str)
     model: str = option("", "NAME", "else $OPENAI_MODEL, a local server's first model, or gpt-6.2-sol")
@@ -1824,7 +1828,10 @@ class Model:
         """What an exception of the SDK, or of what it is built on, means for the caller."""
         if status := getattr(error, "status_code", 0):
             self.reached = True
-            return trouble(status, error.body, error.response.headers)
+            found = trouble(status, error.body, error.response.headers)
+            if status == 404 and "/v1" not in self.config.base_url:
+                found.args = (f"{found} (does the URL have to end in /v1?)",)
+            return found
         text = " ".join(dict.fromkeys(str(part) for part in (error, error.__cause__) if part)) or type(error).__name__
         hopeless = isinstance(error, ImportError | UnicodeError | TypeError)  # no package, a key that is not ASCII
         return Trouble("refused" if hopeless else "wait", text)
@@ -2081,7 +2088,7 @@ class Agent:
         if answer.lower() in ("a", "always"):
             self.allowed.add(question.tool)
         elif answer.lower() not in ("y", "yes"):
-            raise ValueError(f"not done, the user says: {answer or 'no'}")
+            raise ValueError("not done: " + (self.reason_to_end() or f"the user says: {answer or 'no'}"))
 
     def snap(self) -> Iterator[Event]:
         """Takes a snapshot of the files, so that the turn can be undone."""
@@ -2311,7 +2318,7 @@ class Agent:
 
     def undo(self, _: str) -> Iterator[Event]:
         """/undo: puts files and conversation back to where they were before the last turn."""
-        trees, here = self.session.trees, ""
+        trees, here, said = self.session.trees, "", " ".join(" ".join(self.session.said).split())[:60]
         if not any(message["role"] == "user" for message in self.session.messages) or not self.session.whole:
             return "There is no turn to undo."
         if trees:
@@ -2321,7 +2328,9 @@ class Agent:
                 yield from self.ask_user("", "other", "undo", f"Undo, though files were changed since?\n{changes}")
         self.least = 0
         yield self.rewrite(Undone(here))
-        return self.put_back(here, trees[0]) if here else "The conversation is as before; no file was put back."
+        return f"Taken back: {said}\n" + (
+            self.put_back(here, trees[0]) if here else "No file was changed in that turn."
+        )
 
     def redo(self, _: str) -> Iterator[Event]:
         """/redo: takes the last /undo back."""
@@ -2330,7 +2339,8 @@ class Agent:
         tree, here = self.session.undone[-1][0], self.snapshots.take(60)
         self.least = 0
         yield self.rewrite(Redone())
-        return self.put_back(here, tree) if here and tree else "The conversation is as before /undo."
+        said = " ".join(" ".join(self.session.said).split())[:60]
+        return f"Done again: {said}\n" + (self.put_back(here, tree) if here and tree else "No file was changed.")
 
     def put_back(self, here: str, tree: str) -> str:
         """Makes the files those of a snapshot; says which could not be."""
@@ -2799,7 +2809,8 @@ def heed_signals(agent: Agent):
 def recall(session: Session) -> str:
     """Where a session was: the user's last words, and the model's."""
     words = {message["role"]: shortened(message["content"].strip(), 600) for message in session.messages}
-    told = [f"You said last:\n{words['user']}"] if "user" in words else ["Nothing was said yet."]
+    said = shortened("\n".join(session.said).strip(), 600)
+    told = [f"You said last:\n{said}"] if said else ["Nothing was said yet."]
     return "\n\n".join(told + [f"The model said last:\n{words['assistant']}"] * bool(words.get("assistant")))
 
 
@@ -2909,6 +2920,7 @@ class Conversation:
             with self.paused():
                 return input("Do this? y: yes, a: always, or why not: ")
         except (KeyboardInterrupt, EOFError):
+            print()  # leaves the line of the question
             self.agent.stopped.set()
             return ""
         finally:
@@ -3037,7 +3049,7 @@ class Conversation:
         return ""
 
     def edit(self, text: str) -> str:
-        """/edit [TEXT]: opens $EDITOR for the next message."""
+        """/edit [TEXT]: opens $EDITOR for the next message; nothing is sent if nothing was changed."""
         if not self.prompt:
             raise ValueError("/edit needs a terminal")
         key, editor = self.agent.config.api_key, os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
@@ -3046,7 +3058,8 @@ class Conversation:
             path = Path(folder, "message.md")
             path.write_text(text, encoding="utf-8")
             subprocess.run([*shlex.split(editor), path], env=environment)
-            self.queue[:0] = filter(str.strip, [path.read_text(encoding="utf-8", errors="replace")])
+            written = path.read_text(encoding="utf-8", errors="replace").strip()
+            self.queue[:0] = [written] * (written not in ("", text))
         return ""
 
     def sessions(self, _: str) -> str:
@@ -3132,6 +3145,8 @@ def check_config(config: Config):
     """ValueError when something is wrong with what the user chose."""
     if config.task is not None and not config.task.strip():
         raise ValueError("TASK is empty")
+    for name in (f.name for f in fields(config) if f.type in ("int", "float") and getattr(config, f.name) < 0):
+        raise ValueError(f"--{name} cannot be less than 0")
     if config.stall_seconds.count(",") != 1 or (config.price and config.price.count(",") != 2):
         raise ValueError("--stall_seconds takes two numbers with a comma between them, and --price three")
     if unknown := set(config.enable.split(",")) - {"", *TOOLS, *OPTIONAL}:
