@@ -2328,9 +2328,7 @@ class Agent:
                 yield from self.ask_user("", "other", "undo", f"Undo, though files were changed since?\n{changes}")
         self.least = 0
         yield self.rewrite(Undone(here))
-        return f"Taken back: {said}\n" + (
-            self.put_back(here, trees[0]) if here else "No file was changed in that turn."
-        )
+        return f"Taken back: {said}\n" + (self.put_back(here, trees[0]) if here else "No file was put back.")
 
     def redo(self, _: str) -> Iterator[Event]:
         """/redo: takes the last /undo back."""
@@ -2340,7 +2338,7 @@ class Agent:
         self.least = 0
         yield self.rewrite(Redone())
         said = " ".join(" ".join(self.session.said).split())[:60]
-        return f"Done again: {said}\n" + (self.put_back(here, tree) if here and tree else "No file was changed.")
+        return f"Done again: {said}\n" + (self.put_back(here, tree) if here and tree else "No file was put back.")
 
     def put_back(self, here: str, tree: str) -> str:
         """Makes the files those of a snapshot; says which could not be."""

@@ -515,7 +515,7 @@ def test_tab_completes_files_and_commands(window, workspace):
         seen.until("Read.")
         seen.prompt()
         seen.press("/und", TAB, "\r")
-        seen.until("> /undo", "put back")
+        seen.until("> /undo", "No file was put back")
     assert last(server) == [("user", "read @folder/file.py")]
 
 
@@ -578,7 +578,7 @@ def test_a_command_of_ones_own(window, workspace):
         assert server.requests == []
         seen.say("look", "I see.")
         assert [role for role, _ in last(server)] == ["user"] and "printed" in last(server)[0][1]
-        seen.say("/undo", "no file was put back")
+        seen.say("/undo", "Taken back: look\nNo file was put back")
         seen.say("/undo", "1 file put back")
         assert not (workspace / "file").exists()
         seen.press("!echo $$ > pid; sleep 1234\r")
