@@ -2804,6 +2804,17 @@ def heed_signals(agent: Agent):
         signal.signal(number, partial(stop, agent))
 
 
+def typed_line(prompt: str) -> str:
+    """input(), where no signal is missed: one that comes in the instant in which it begins is heeded at the next tick
+    of a clock, not with the next key."""
+    signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
+    try:
+        return input(prompt)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 def recall(session: Session) -> str:
     """Where a session was: the user's last words, and the model's."""
     words = {message["role"]: shortened(message["content"].strip(), 600) for message in session.messages}
@@ -2916,7 +2927,7 @@ class Conversation:
         self.agent.busy = False  # so that a Ctrl-C ends the waiting
         try:
             with self.paused():
-                return input("Do this? y: yes, a: always, or why not: ")
+                return typed_line("Do this? y: yes, a: always, or why not: ")
         except (KeyboardInterrupt, EOFError):
             print()  # leaves the line of the question
             self.agent.stopped.set()
@@ -2982,7 +2993,7 @@ class Conversation:
             typed, self.keyboard.typed = self.keyboard.typed, ""
             self.readline.set_startup_hook(lambda: self.readline.insert_text(typed))
         try:
-            return input(prompt)
+            return typed_line(prompt)
         finally:
             if self.readline:
                 self.readline.set_startup_hook()
