@@ -58,9 +58,6 @@ from unicodedata import category, east_asian_width
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 if TYPE_CHECKING:  # what takes long to import is imported where it is used, so that the first screen is there at once
-    from email.message import Message
-    from http.client import HTTPResponse
-
     from pydantic import Field
 
 # ---------------------------------------------------------------------------------------------------------- 0 Words
@@ -136,6 +133,7 @@ def spent(usage: dict) -> str:
 
 
 APIS = ("auto", "chat", "responses")
+SANDBOX = {"nargs": "?", "const": "on", "choices": ("on", "offline")}
 
 
 def option(default, takes: str, remark: str, kind: Callable | None = None, **how):
@@ -170,16 +168,12 @@ class Config:
     max_tokens: int = option(0, "N", "limit of one turn: tokens in and out")
     max_seconds: int = option(0, "N", "limit of one turn: wall time")
     max_cost: float = option(0.0, "DOLLARS", "limit of one turn")
-    price: str = option(
-        "", "IN,CACHED,OUT", "dollars per million tokens, where the server does not tell the cost", numbers
-    )
+    price: str = option("", "IN,CACHED,OUT", "dollars per million tokens, where the server tells no cost", numbers)
     context: int = option(0, "N", "context window in tokens; else as the server tells, or 128000; the smallest counts")
     max_output: int = option(0, "N", "limit of one reply in tokens, passed on when set")
     reasoning_effort: str = option("", "WORD", "passed on to the model when set")
     api: str = option("auto", "API", "chat or responses; auto: chat, until the server wants the other", choices=APIS)
-    stall_seconds: str = option(
-        "900,300", "FIRST,BETWEEN", "how long a reply may be silent at first, and within", numbers
-    )
+    stall_seconds: str = option("900,300", "FIRST,BETWEEN", "longest silence before a reply, and within", numbers)
     enable: str = option("", "TOOLS", "more tools for the model, with commas between them: fetch_url")
     allow_private: bool = option(False, "", "let fetch_url reach this machine and its networks, not only the internet")
     text_calls: bool = option(False, "", "take a reply that is one JSON object for a call: some small models write so")
@@ -188,12 +182,7 @@ class Config:
     )
     sessions: bool = option(False, "", "list the directory's sessions: when, how long, how they ended, first words")
     sandbox: str = option(
-        "",
-        "offline",
-        "commands and tools write only below DIR, and see no secrets; offline: no network either",
-        nargs="?",
-        const="on",
-        choices=("on", "offline"),
+        "", "offline", "tools write only below DIR and see no secrets; offline: no network either", **SANDBOX
     )
     replay: str = option("", "FILE", "take the replies from a recorded session, run the tools for real")
     ask: bool = option(False, "", "ask before each command and each write")
@@ -358,10 +347,12 @@ class Session:
 
     def __init__(self, path: Path):
         """A new session, or the one whose journal is there. OSError or ValueError when that cannot be read."""
-        self.path, self.id, self.learned, self.warnings = path, path.stem, {}, []  # learned: about the server
+        self.path, self.id, self.learned = path, path.stem, {}  # learned: about the server
         self.whole, self._held = True, None  # whether all that happened is in the journal; the file, locked
         self._torn = path.exists()  # whether the last line of the journal may not be whole
-        self._fold(read_journal(path) if self._torn else [])
+        facts = read_journal(path) if self._torn else []
+        self.warnings = [fact.text for fact in facts if isinstance(fact, Noticed)]
+        self._fold(facts)
 
     def _fold(self, facts: list[Event]):
         self.system, self.messages, self.summary = "", [], ""  # what a request is made of; the last summary
@@ -447,8 +438,6 @@ class Session:
                     shorten_message(message, fact.limit, self.said)
             case Result():
                 self.usage.update(fact.usage)
-            case Noticed():
-                self.warnings.append(fact.text)
 
 
 # ---------------------------------------------------------------------------------------------------------- 4 Tools
@@ -458,8 +447,6 @@ TICK = 0.1  # seconds between two looks at the clock while something is awaited
 FLOOD, SAVED = 1_000_000_000, 100_000_000  # bytes of output at which a command is ended; bytes of it that are kept
 QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat", "EDITOR": "true", "VISUAL": "true"}
 QUIET |= {"GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "TERM": "dumb"}
-
-
 SECRETS = (  # in the home directory: what --sandbox hides
     ".ssh,.gnupg,.aws,.azure,.kube,.docker/config.json,.netrc,.git-credentials,.npmrc,.pypirc,.pgpass,.password-store,"
     ".config/gh,.config/gcloud,.config/rclone,.config/op,.local/share/keyrings,.local/state/tinyagent,.bash_history,"
@@ -600,9 +587,8 @@ class Sandbox:
         quoted = [[json.dumps(str(path), ensure_ascii=False) for path in ps] for ps in (self.hidden, self.writable)]
         hidden, writable = (" ".join(f"(subpath {path})" for path in paths) for paths in quoted)
         devices = '(regex #"^/dev/(null|zero|tty|stdout|stderr|dtracehelper|fd/[0-9]+)$")'
-        rules = (
-            f"(deny file-write*) (allow file-write* {devices}) (deny file-read-data {hidden}) (deny appleevent-send)"
-        )
+        writing = f"(deny file-write*) (allow file-write* {devices})"
+        rules = f"{writing} (deny file-read-data {hidden}) (deny appleevent-send)"
         offline = '(deny network-outbound (remote ip "*:*")) (deny network-bind (local ip "*:*"))' * self.offline
         return f"(version 1) (allow default) {rules} (allow file-read-data file-write* {writable}) {offline}"
 
@@ -738,7 +724,7 @@ class Page:
         self.href = "" if tag == "a" else self.href
 
 
-def as_text(data: bytes, headers: Message, url: str) -> str:
+def as_text(data: bytes, headers: Any, url: str) -> str:
     """What can be read of a body: HTML as Markdown, other text as it is, of all else the type and the size."""
     kind, text = headers.get_content_type(), data.decode("utf-8", "replace")
     meta = re.search(rb"(?i)<meta[^>]+charset[\s=\"']*([\w-]+)", data[:4096]) if "html" in kind else None
@@ -824,7 +810,7 @@ class Download(threading.Thread):
                 self.url = urljoin(self.url, place.encode("latin-1").decode("utf-8", "replace"))
         raise ValueError("more than 5 redirects")
 
-    def read(self, response: HTTPResponse) -> str:
+    def read(self, response: Any) -> str:
         """The text of an answer; ValueError if it is an error or compressed, though nobody asked for that."""
         if response.getheader("Content-Encoding", "identity") != "identity":
             raise ValueError("the answer is compressed, which was not asked for")
@@ -1219,11 +1205,8 @@ class Snapshots:
     def _git(self, *arguments, until=None, data=b"", fine=(0,), index=None, store=None) -> subprocess.CompletedProcess:
         """Runs git with nothing of the user's but the PATH. ValueError with its complaint if it fails."""
         environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": self.store, "LC_ALL": "C"}
-        environment |= {
-            "GIT_DIR": store or self.store,
-            "GIT_WORK_TREE": self.directory,
-            "GIT_INDEX_FILE": index or self.index,
-        }
+        environment |= {"GIT_DIR": store or self.store, "GIT_INDEX_FILE": index or self.index}
+        environment |= {"GIT_WORK_TREE": self.directory}
         environment |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1", "GIT_DEFAULT_HASH": "sha1"}
         options = {"cwd": self.directory, "env": environment, "input": data, "start_new_session": True}  # no Ctrl-C
         left = until and max(0.01, until - time.monotonic())
@@ -1346,12 +1329,13 @@ def trouble(status: int, error: Any, headers: Any) -> Trouble:
     if isinstance(error, list) and error and isinstance(error[0], dict):
         error = error[0].get("error") or error[0]  # Gemini wraps it
     body = error if isinstance(error, str) else json.dumps(error, ensure_ascii=False)
-    said, code = (error.get("message"), str(error.get("code"))) if isinstance(error, dict) else (body, "")
+    said = given(dict, error)
+    code = str(said.get("code"))
     status = status or int(code if code.isdigit() else 0)
-    text = (f"HTTP {status}: " if status else "") + (said if said and isinstance(said, str) else body)[:2_000]
+    text = (f"HTTP {status}: " if status else "") + (given(str, said.get("message")) or body)[:2_000]
     if (status == 413 or re.search(OVERFLOW, body) or (status == 400 and not error)) and not NO_OVERFLOW.search(body):
         return Trouble("compact", text, body=body)
-    named = LASTING.search(f"{given(dict, error).get('code')} {given(dict, error).get('type')}")
+    named = LASTING.search(f"{code} {said.get('type')}")
     if status not in PASSING or (status in (0, 429) and HOPELESS.search(body)) or (status == 0 and named):
         return Trouble("refused", text, body=body if status in (0, 400, 422) else "")
     return Trouble("wait", text, retry_after(headers, body))
@@ -1467,9 +1451,8 @@ class Draft:
         if not self.finish and (broken or not (self.whole or lenient)):
             raise Trouble("wait", "the reply broke off" + " in the middle of a tool call" * broken)
         if self.finish == "content_filter":
-            raise Trouble(
-                "refused", f"the provider's content filter ended the reply: {self.text}".rstrip(": "), tries=1
-            )
+            told = f"the provider's content filter ended the reply: {self.text}".rstrip(": ")
+            raise Trouble("refused", told, tries=1)
         if self.calls or self.text.strip():
             return
         if re.search(OVERFLOW, self.finish) or (self.finish == "length" and not self.tokens()["completion_tokens"]):
@@ -1848,9 +1831,9 @@ class Model:
         """Sees whether the server tells the model's context window; a window in use is told only after a request."""
         url, root = self.config.base_url, self.config.base_url.removesuffix("/v1")
         local = [root + path for path in ("/props", "/api/ps", "/api/v0/models")] if is_local(url) else []
-        for place in [url + "/models", *local] if "api.openai.com" not in url else []:
+        for address in [url + "/models", *local] if "api.openai.com" not in url else []:
             with suppress(Exception):
-                told = self.client.with_options(timeout=3).get(place, cast_to=object)
+                told = self.client.with_options(timeout=3).get(address, cast_to=object)
                 self.window = self.window or next(windows(told, self.config.model), 0)
 
 
@@ -1874,7 +1857,7 @@ def transcript(messages: list[dict]) -> str:
 
 def fenced(text: str) -> str:
     """The text as a block of code in Markdown."""
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", text))])
     return f"{fence}\n{text}\n{fence}"
 
 
@@ -1887,13 +1870,11 @@ def as_markdown(facts: list[Event]) -> str:
                 parts += [f"# {fact.session}", f"{fact.directory}, {fact.model}"]
             case UserSaid() | Hinted():
                 parts += ["## User", fact.text]
-            case CommandRan():
-                parts += [fenced(fact.text)]
             case ModelReplied():
                 parts += ["## Model", fact.message["content"]]
             case ToolCalled():
                 parts += [f"**{fact.saying}**"]
-            case ToolReturned():
+            case ToolReturned() | CommandRan():
                 parts += [fenced(fact.text)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -1973,7 +1954,9 @@ class Agent:
     def begin(self) -> Iterator[Event]:
         """Records, once in a run, that the session begins or goes on."""
         if not self.begun:
-            self.begun = True
+            self.begun, own = True, self.session.path
+            if others := [path.stem for path in own.parent.glob("*.jsonl") if path != own and in_use(path)]:
+                yield Noticed(f"another agent is at work in this directory, in session {others[0]}")
             yield self.opened()
             if self.config.context:
                 yield self.session.record(Learned("--context", self.config.context))  # for a replay
@@ -2017,7 +2000,7 @@ class Agent:
     def call(self, call: dict, fault: str | None) -> Iterator[Event]:
         """Runs one tool call. Whatever goes wrong with it is an answer to the model."""
         self.check()
-        tool, failed, end = self.tools.get(call["function"]["name"]), False, None
+        tool, end = self.tools.get(call["function"]["name"]), None
         try:
             if fault or not tool:
                 raise ValueError(fault or f"there is no such tool; the tools are: {', '.join(self.tools)}")
@@ -2029,11 +2012,11 @@ class Agent:
             if not isinstance(result, str):
                 result = yield from self.perform(call["id"], tool, result)
         except Exception as error:
-            result, failed, end = "error: " + " ".join(str(error).split())[:1000], True, error
+            result, end = "error: " + " ".join(str(error).split())[:1000], error
             result += self.sandbox.hint(result)
         times = self.repeated(json.dumps([call["function"], result]))
         result += SAME_AGAIN.format(times) * (times >= 3)
-        yield self.session.record(ToolReturned(call["id"], clean(result), failed))
+        yield self.session.record(ToolReturned(call["id"], clean(result), end is not None))
         if times == 10:
             raise Trouble("limit", "stopped: the model made the same call ten times, with the same result")
         if isinstance(end, Trouble):
@@ -2151,10 +2134,10 @@ class Agent:
     def send(self, messages: list[dict], quiet: bool = False, tools: list[dict] | None = None) -> Iterator[Event]:
         """Sends the system message and these, users in a row as one; the reply counts against the turn's limits."""
         self.check()
-        config, spent = self.config, self.usage["prompt_tokens"] + self.usage["completion_tokens"]
-        limits = (config.max_steps, self.steps), (config.max_tokens, spent), (config.max_cost, self.usage["cost"])
+        config, tokens = self.config, self.usage["prompt_tokens"] + self.usage["completion_tokens"]
+        limits = (config.max_steps, self.steps), (config.max_tokens, tokens), (config.max_cost, self.usage["cost"])
         if any(0 < limit <= used for limit, used in limits):
-            raise Trouble("limit", f"stopped after {plural(self.steps, 'step')} and {plural(spent, 'token')}")
+            raise Trouble("limit", f"stopped after {plural(self.steps, 'step')} and {plural(tokens, 'token')}")
         self.steps += 1
         joined = [{"role": "system", "content": self.session.system}]
         for message in messages:
@@ -2229,7 +2212,7 @@ class Agent:
 
     def rewrite(self, fact: Event) -> Event:
         """Records a fact that changes what was already sent: what the server counted of that holds no more."""
-        self.sent, self.known = 0, 0
+        self.sent, self.known, self.least = 0, 0, 0
         return self.session.record(fact)
 
     def cut_off(self, cut: int, summary: str) -> Iterator[Event]:
@@ -2312,7 +2295,6 @@ class Agent:
         """/uncompact: takes the last summary back: the whole conversation is in the journal."""
         if not (self.session.summary and self.session.whole):
             return "There is no summary that could be taken back."
-        self.least = 0
         yield self.rewrite(Uncompacted())
         return f"The next request has {self.size():,} tokens again."
 
@@ -2326,7 +2308,6 @@ class Agent:
             if here != trees[-1]:
                 changes = self.snapshots.changes(trees[-1], here) if here else self.snapshots.off
                 yield from self.ask_user("", "other", "undo", f"Undo, though files were changed since?\n{changes}")
-        self.least = 0
         yield self.rewrite(Undone(here))
         return f"Taken back: {said}\n" + (self.put_back(here, trees[0]) if here else "No file was put back.")
 
@@ -2334,8 +2315,11 @@ class Agent:
         """/redo: takes the last /undo back."""
         if not (self.session.undone and self.session.whole):
             return "There is nothing to redo."
-        tree, here = self.session.undone[-1][0], self.snapshots.take(60)
-        self.least = 0
+        (tree, turn), here = self.session.undone[-1], self.snapshots.take(60)
+        before = next((fact.tree for fact in turn if isinstance(fact, Snapped)), here)
+        if here and tree and here != before:
+            changes = self.snapshots.changes(before, here)
+            yield from self.ask_user("", "other", "redo", f"Redo, though files were changed since?\n{changes}")
         yield self.rewrite(Redone())
         said = " ".join(" ".join(self.session.said).split())[:60]
         return f"Done again: {said}\n" + (self.put_back(here, tree) if here and tree else "No file was put back.")
@@ -2349,12 +2333,15 @@ class Agent:
     def diff(self, _: str) -> str:
         """/diff: what the session has changed so far."""
         here = self.snapshots.take(60) if self.session.first else ""
+        if self.snapshots.off:
+            return f"This is not known: {self.snapshots.off}"
         return (here and self.snapshots.changes(self.session.first, here)) or "No file was changed."
 
     def show_context(self, _: str) -> str:
         """/context: how large the context window is, how full, and of what."""
         pinned = {name: self.count(text) for name, text in self.pinned.items() if text in self.session.system}
-        messages, summary = sum(map(self.count, self.session.messages)), self.count(self.session.summary)
+        messages = sum(map(self.count, self.session.messages))
+        summary = self.count(self.session.summary) if self.session.summary else 0
         parts = {"instructions and tools": self.fixed() - sum(pinned.values()), **pinned}
         parts |= {"summary": summary, "messages": messages - summary}
         full = self.tokens()
@@ -2366,7 +2353,8 @@ class Agent:
         if name:
             self.config = replace(self.config, model=name)
             self.chat = Model(self.config, self.session.learned).chat
-            yield self.opened()
+            if self.session.directory:  # else `begin` does
+                yield self.opened()
         return f"The model is {self.config.model}."
 
     def change_ask(self, word: str) -> str:
@@ -2386,9 +2374,11 @@ class Agent:
         """/save FILE.md: writes the conversation as Markdown into a new file."""
         if not name:
             raise ValueError("/save takes the name of a new file")
-        path = self.workspace.directory / os.path.expanduser(name)
+        if not self.session.directory:
+            raise ValueError("nothing was said yet")
+        path, facts = self.workspace.directory / os.path.expanduser(name), read_journal(self.session.path)
         with open(path, "x", encoding="utf-8") as file:
-            file.write(as_markdown(standing(read_journal(self.session.path))[0]))
+            file.write(as_markdown(standing(facts)[0]))
         return f"Saved in {path}"
 
     def close(self) -> int:
@@ -2407,9 +2397,8 @@ class Agent:
 # ------------------------------------------------------------------------------------------------------- 7 Terminal
 
 SIGNS = {"execute": "$", "edit": "~", "read": "-", "fetch": "@"}  # kind of a tool -> what its calls are marked with
-KEY = re.compile(
-    r"\x1b\[200~(.*?)\x1b\[201~|\x1b(?:\[[0-?]*[@-~]|O.|[^[O])|(.)", re.S
-)  # a paste, a key, or a character
+KEY = re.compile(r"\x1b\[200~(.*?)\x1b\[201~|\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|[^[O])|(.)", re.S)  # paste, key, character
+PART_OF_KEY = re.compile(r"\x1b(\[[0-?]*[ -/]*|O)?")
 PASTING = "\x1b[?2004h", "\x1b[?2004l"  # on and off: the terminal frames what is pasted
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"  # the frame
 
@@ -2451,12 +2440,15 @@ class Keyboard:
     def __init__(self, rich: bool):
         """Of a terminal that is not rich the typed lines are read, and its modes are left alone."""
         self.rich, self.before, self.typed, self.rest = rich, termios.tcgetattr(0), "", ""
+        self.pressed = 0.0  # when something was typed
         self.decode = getincrementaldecoder("utf-8")("replace").decode
 
     def hold(self):
         """From now on the terminal shows no keys: whoever calls `read` does."""
-        if self.rich:
-            mode = termios.tcgetattr(0)
+        if not self.rich:
+            return
+        with suppress(OSError, termios.error):  # it may be gone
+            mode = self.before.copy()
             mode[0] &= ~termios.ICRNL
             mode[3] = mode[3] & ~(termios.ICANON | termios.ECHO) | termios.NOFLSH  # a Ctrl-C drops no keys
             termios.tcsetattr(0, termios.TCSANOW, mode)
@@ -2464,21 +2456,30 @@ class Keyboard:
 
     def release(self):
         """Makes the terminal what it was at the start, whoever has changed it since."""
-        with suppress(OSError, termios.error):  # it may be gone
+        with suppress(OSError, termios.error):
             termios.tcsetattr(0, termios.TCSANOW, self.before)
             print(end=PASTING[1] * self.rich, flush=True)
 
-    def read(self) -> list[str]:
-        """The lines that were finished since the last look."""
+    def read(self, last: bool = False) -> list[str]:
+        """The lines that were finished since the last look. If it is the last one for now, nothing is kept for later
+        of a key or a paste that has not come to its end."""
         with suppress(OSError):  # the terminal is gone, and a signal will say so
-            while select.select([0], [], [], 0)[0] and (data := os.read(0, 65536)):
-                self.rest += self.decode(data)
+            while select.select([0], [], [], 0.1 * (last and self.is_pasting()))[0] and (data := os.read(0, 65536)):
+                self.rest, self.pressed = self.rest + self.decode(data), time.monotonic()
+        if last and self.is_pasting():
+            self.rest += PASTED
+        if PART_OF_KEY.fullmatch(self.rest) and (last or time.monotonic() - self.pressed > 0.5):
+            self.rest = ""  # the Escape key alone: of all others what is missing comes soon
         lines = []
-        while not (self.rest.startswith(PASTE) and PASTED not in self.rest) and (found := KEY.match(self.rest)):
+        while not (self.is_pasting() or PART_OF_KEY.fullmatch(self.rest)) and (found := KEY.match(self.rest)):
             self.rest = self.rest[found.end() :]
             if self.press(found[2] or "", (found[1] or "").replace("\r\n", "\n").replace("\r", "\n")):
                 lines, self.typed = [*lines, self.typed], ""
         return lines
+
+    def is_pasting(self) -> bool:
+        """Whether the end of a paste is still to come."""
+        return self.rest.startswith(PASTE) and PASTED not in self.rest
 
     def press(self, key: str, pasted: str) -> bool:
         """Takes a key, or what is pasted; gives back whether a line is finished."""
@@ -2721,7 +2722,7 @@ def find_journal(here: Path, resume: str) -> Path:
     folder = sessions_of(resume if os.sep in resume else here)
     newest = folder if not resume or os.sep in resume else None
     paths = [p for p in folder.parents[1].glob("*/sessions/*.jsonl") if p.stem == resume or p.parent == newest]
-    paths = [path for path in paths if resume or path.stat().st_size]  # an agent may have been killed as it began
+    paths = [p for p in paths if p.is_file() and (p.stat().st_size or not newest)]  # one may have been killed early
     if not paths:
         raise ValueError(f"no session {resume or 'of ' + str(here)} in {folder.parents[1]}")
     return max(paths, key=os.path.getmtime)
@@ -2762,8 +2763,6 @@ def find_session(start: str | None, resume: str | None) -> tuple[Path, Session]:
                 session.hold()
         except BlockingIOError:
             raise ValueError(f"another agent is at work in session {session.id}") from None
-    if others := [path.stem for path in folder.glob("*.jsonl") if path != session.path and in_use(path)]:
-        session.warnings.append(f"another agent is at work in this directory, in session {others[0]}")
     return Path(directory).resolve(), session
 
 
@@ -2783,10 +2782,18 @@ def outline(path: Path) -> str:
 
 
 def play(agent: Agent, text: str, show: Callable[[Event], None]) -> Event:
-    """Shows a turn; gives back its Result."""
+    """Shows a turn; gives back its Result. OSError if it could not be shown: then it was stopped there."""
+    unshown = None
     with closing(agent.turn(text)) as turn:
         for happened in turn:
-            show(happened)
+            try:
+                if not unshown:
+                    show(happened)
+            except OSError as error:
+                unshown = error
+                agent.stopped.set()
+    if unshown:
+        raise unshown
     return happened
 
 
@@ -2819,22 +2826,28 @@ def recall(session: Session) -> str:
     """Where a session was: the user's last words, and the model's."""
     words = {message["role"]: shortened(message["content"].strip(), 600) for message in session.messages}
     said = shortened("\n".join(session.said).strip(), 600)
-    told = [f"You said last:\n{said}"] if said else ["Nothing was said yet."]
-    return "\n\n".join(told + [f"The model said last:\n{words['assistant']}"] * bool(words.get("assistant")))
+    told = f"You said last:\n{said}" if said else "Nothing was said yet."
+    return f"{told}\n\nThe model said last:\n{words['assistant']}" if words.get("assistant") else told
+
+
+def other_sessions(session: Session) -> list[Path]:
+    """The journals of this directory's other sessions in which something was said and no agent is at work, the newest
+    last."""
+    paths = [path for path in session.path.parent.glob("*.jsonl") if path.is_file() and path.stat().st_size]
+    return sorted((path for path in paths if path != session.path and not in_use(path)), key=os.path.getmtime)
 
 
 def first_screen(agent: Agent) -> str:
     """What somebody should know before the first words of a conversation."""
     config, directory = agent.config, agent.workspace.directory
     found = [name for name in PINNED if (directory / name).is_file()]
-    others = [path.stem for path in agent.session.path.parent.glob("*.jsonl") if path != agent.session.path]
     asking = "after asking you" if config.ask else "without asking (/ask on changes that)"
     bounds = "they write only in this directory" if config.sandbox else "--sandbox would bound where they write"
     bounds += ", and have no network" * (config.sandbox == "offline")
     lines = [f"Commands run as you, {asking}; {bounds}."]
     lines += [f"The model is told what is in {', '.join(found)}; /start has it say how far that is."] * bool(found)
-    newest = max(others, default="")
-    lines += [f"There are earlier sessions here ({len(others)}): /resume goes on with {newest}."] * bool(others)
+    if others := other_sessions(agent.session):
+        lines += [f"There are earlier sessions here ({len(others)}): /resume goes on with {others[-1].stem}."]
     lines += ["Say what you want done. Ctrl-C stops it, Ctrl-D ends the program, /help tells the rest."]
     return "\n".join(lines)
 
@@ -2850,7 +2863,7 @@ class Conversation:
 
     def __init__(self, agent: Agent, terminal: Terminal, show: Callable[[Event], None]):
         self.show, self.terminal, self.over = show, terminal, False
-        self.prompt = "> " if sys.stdin.isatty() else ""
+        self.prompt = "> " if sys.stdin.isatty() and (sys.stdout.isatty() or not agent.config.json) else ""
         self.queue: list[str] = []  # what will be said next
         self.next: Agent | None = None  # another session's, which goes on after this turn
         self.keyboard = terminal.keyboard = Keyboard(terminal.rich) if self.prompt and show == terminal.show else None
@@ -2887,20 +2900,24 @@ class Conversation:
                 code = result.exit_code if self.agent.config.json else 0
                 if not self.prompt and result.steps and result.status in ("refused", "unavailable", "error"):
                     return result.exit_code  # nobody is there to mend it
+        for text in [*self.queue, self.keyboard.typed] if self.keyboard else self.queue:
+            self.remember(text)
         return EXIT_CODES["interrupted"] if self.agent.leaving else code
 
     def turn(self, said: str) -> Event:
         """Lets the agent do what was said; gives back the Result. What it has not heard of comes next, or, if the turn
         did not come to its end, stands in the prompt."""
+        self.terminal.begun = 0.0  # what was shown at the prompt began no turn
         if not self.keyboard:
             return play(self.agent, said, self.show)
+        self.agent.ordered(said)  # the ValueError comes before any key is read
         self.keyboard.hold()
         self.terminal.does("thinking")
         try:
             result = play(self.agent, said, self.show)
         finally:
             self.terminal.doing = ""
-            lines = self.agent.heard + self.keyboard.read()
+            lines = self.agent.heard + self.keyboard.read(last=True)
             self.keyboard.release()
         self.agent.heard = []
         if result.status in ("done", "needs_input"):
@@ -2916,7 +2933,7 @@ class Conversation:
         """The hints among what was typed since the last look; what begins with / or ! is for after the turn."""
         hints = []
         for line in filter(str.strip, self.terminal.attend() if lines is None else lines):
-            order = line.startswith("!") or line.partition(" ")[0] in self.agent.commands
+            order = re.match(r"\s*(!|/\w*(\s|$))", line)
             (self.queue if order else hints).append(line)
             told = "will be done after this turn" if order else "taken: the model gets it between two tool calls"
             self.terminal.note(f"> {line}\n  ({told})")
@@ -2929,8 +2946,9 @@ class Conversation:
             with self.paused():
                 return typed_line("Do this? y: yes, a: always, or why not: ")
         except (KeyboardInterrupt, EOFError):
-            print()  # leaves the line of the question
             self.agent.stopped.set()
+            with suppress(OSError):
+                print()  # leaves the line of the question
             return ""
         finally:
             self.agent.busy = True
@@ -2951,7 +2969,7 @@ class Conversation:
         self.terminal.doing, doing = "", self.terminal.doing
         self.terminal.draw()
         if self.keyboard:
-            self.agent.heard += self.hear(self.keyboard.read())
+            self.agent.heard += self.hear(self.keyboard.read(last=True))
             self.keyboard.release()
         try:
             yield
@@ -2965,7 +2983,7 @@ class Conversation:
         """What the user says next. A line that ends in a backslash, or within ```, goes on. A Ctrl-C drops it, but the
         arrow key brings it back. EOFError at the end, KeyboardInterrupt at a Ctrl-C where nothing is typed."""
         if self.queue:
-            self.terminal.line(f"> {self.queue[0]}")
+            self.terminal.line("" if self.agent.config.json else f"> {self.queue[0]}")
             return self.queue.pop(0).strip()
         text = ""
         try:
@@ -2978,10 +2996,10 @@ class Conversation:
                 raise
         except KeyboardInterrupt:
             dropped = text + (self.readline.get_line_buffer() if self.readline else "")
+            self.remember(dropped)
             if self.agent.leaving or not dropped:
                 raise
             print()
-            self.remember(dropped)
             return ""
         self.remember(text.strip())
         return text.strip()
@@ -3023,7 +3041,7 @@ class Conversation:
         texts, text = [], clean(text)
         with suppress(OSError), open(self.history, encoding="utf-8", errors="replace", opener=private) as file:
             for line in file:
-                with suppress(ValueError):
+                with suppress(ValueError, RecursionError):
                     texts.append(clean(str(json.loads(line))))
         texts = [*(line for line in texts if line != text), *filter(None, [text])][-1_000:]
         if text and self.prompt:
@@ -3066,7 +3084,8 @@ class Conversation:
         with tempfile.TemporaryDirectory(prefix="tinyagent-") as folder, self.paused():
             path = Path(folder, "message.md")
             path.write_text(text, encoding="utf-8")
-            subprocess.run([*shlex.split(editor), path], env=environment)
+            if code := subprocess.run([*shlex.split(editor), path], env=environment).returncode:
+                raise ValueError(f"nothing is sent: the editor ended with {code}")
             written = path.read_text(encoding="utf-8", errors="replace").strip()
             self.queue[:0] = [written] * (written not in ("", text))
         return ""
@@ -3077,11 +3096,10 @@ class Conversation:
 
     def resume(self, id: str) -> str:
         """/resume [ID]: goes on with another session; without ID the newest other one of this directory."""
-        here = self.agent.session.path
-        others = [path for path in here.parent.glob("*.jsonl") if path != here and path.stat().st_size]
-        if id == here.stem or not (id or others):
-            raise ValueError("there is no other session of this directory" if not id else f"this is session {id}")
-        id = id or max(others, key=os.path.getmtime).stem
+        others = other_sessions(self.agent.session)
+        if id == self.agent.session.id or not (id or others):
+            raise ValueError(f"this is session {id}" if id else "there is no other session of this directory")
+        id = id or others[-1].stem
         self.next = open_agent(replace(self.agent.config, resume=id, start_dir=None))
         return recall(self.next.session)
 
@@ -3111,12 +3129,12 @@ def as_recorded(turn: list[Event]) -> list[Event]:
         if isinstance(fact, ToolReturned) and not fact.text.startswith((*STOPPED, SKIPPED)):
             ended.add(fact.call)
         if isinstance(fact, Learned) and fact.what == "context":
-            facts.insert(0, fact)
+            facts.append(fact)
         if isinstance(fact, ModelReplied):
             calls = [call["id"] for call in fact.message.get("tool_calls", [])]
-            facts.insert(0, replace(fact, faults=fact.faults | {id: UNFINISHED for id in calls if id not in ended}))
+            facts.append(replace(fact, faults=fact.faults | {id: UNFINISHED for id in calls if id not in ended}))
             ended.clear()
-    return facts
+    return facts[::-1]
 
 
 def results(events: list[Event], *directories: str) -> list[str]:
@@ -3156,8 +3174,10 @@ def check_config(config: Config):
         raise ValueError("TASK is empty")
     for name in (f.name for f in fields(config) if f.type in ("int", "float") and getattr(config, f.name) < 0):
         raise ValueError(f"--{name} cannot be less than 0")
-    if config.stall_seconds.count(",") != 1 or (config.price and config.price.count(",") != 2):
-        raise ValueError("--stall_seconds takes two numbers with a comma between them, and --price three")
+    if config.stall_seconds.count(",") != 1:
+        raise ValueError("--stall_seconds takes two numbers with a comma between them")
+    if config.price and config.price.count(",") != 2:
+        raise ValueError("--price takes three numbers with commas between them")
     if unknown := set(config.enable.split(",")) - {"", *TOOLS, *OPTIONAL}:
         raise ValueError(f"--enable: there is no tool {min(unknown)!r}; it can be {', '.join(OPTIONAL)}")
     if not find_spec("openai"):
@@ -3238,12 +3258,13 @@ def run(config: Config) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         return EXIT_CODES["interrupted" if agent.leaving else "error"]
     finally:
-        say_goodbye(talk.agent if talk else agent, show, terminal)
+        with suppress(OSError):  # the output may be gone
+            say_goodbye(talk.agent if talk else agent, show, terminal)
 
 
 def underscored(argument: str) -> str:
     """The argument with the hyphens in the name of an option made underscores."""
-    return re.sub(r"^--[^=]+", lambda name: "--" + name[0][2:].replace("-", "_"), argument)
+    return re.sub(r"^--[\w-]+(?==|$)", lambda name: "--" + name[0][2:].replace("-", "_"), argument)
 
 
 def main() -> int:

@@ -399,6 +399,23 @@ def test_only_the_user_can_read_the_journal(run, workspace, home):
     assert [d.stat().st_mode & 0o777 for d in (journal.parent, journal.parent.parent)] == [0o700, 0o700]
 
 
+def test_the_task_is_taken_as_it_is(run, workspace):
+    with Server(say("one"), prefix=False) as server:
+        model = {"OPENAI_BASE_URL": server.url, "OPENAI_MODEL": "scripted"}
+        run("--start-dir", workspace, "--", "--dry-run is-it so?", env=model)
+    assert messages(server)[-1][1] == "--dry-run is-it so?"
+
+
+@pytest.mark.parametrize("where", [">/dev/full", "2>/dev/full", ">/dev/full 2>&1"])
+def test_an_output_that_cannot_be_written(workspace, home, where):
+    with Server(calls(ECHO), say("one"), prefix=False) as server:
+        line = command("task", "--start_dir", workspace, server=server)
+        done = subprocess.run(["/bin/sh", "-c", f'"$@" {where}', "sh", *line], capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    for journal in journals(home):
+        assert json.loads(journal.read_text().splitlines()[-1])["type"] == "result"
+
+
 TORN = [b'{"type": "user_said", "te', b'"caf\xc3', b"\0\0\0\0", b"{}\nnull\n[]\n5\n"]
 
 

@@ -190,6 +190,40 @@ def test_a_directory_behind_a_link_is_the_same_directory(run, workspace, home, t
     assert users(server) == ["one", "two"] and len(journals(home)) == 1
 
 
+def test_the_newest_of_a_directory_is_one_in_which_something_was_said(run, workspace, home, recorded):
+    path = recorded(say("One."), said="one\n")
+    (path.with_name("29990101-000000-0000.jsonl")).touch()  # killed as it began
+    (path.with_name("29990101-000000-0001.jsonl")).symlink_to("nothing")
+    with Server(say("Two."), say("Three."), prefix=False) as server:
+        assert run("two", "--resume", workspace, server=server).returncode == 0
+        assert run("three", "--start_dir", workspace, "--resume", server=server).returncode == 0
+    assert users(server) == ["one", "two", "three"]
+
+
+def test_another_agent_at_work_in_the_directory_is_told_of(run, start, workspace, home):
+    with Server(raw(HANG), say("Two."), prefix=False) as server:
+        start("one", "--start_dir", workspace, server=server)
+        server.wait()
+        done = run("two", "--start_dir", workspace, server=server)
+        assert done.stderr.count("another agent is at work") == 1
+
+
+def test_a_session_in_which_no_model_replied(run, workspace):
+    with Server(error(400, "no"), say("Here."), prefix=False) as server:
+        assert run("one", "--start_dir", workspace, server=server).returncode != 0
+        done = run("--start_dir", workspace, "--resume", stdin="two\n", server=server)
+    assert done.returncode == 0 and "You said last:\none\n" in done.stdout and "Here." in done.stdout
+    assert done.stderr == "" and users(server) == ["one\n\ntwo"]
+
+
+def test_damage_is_told_once(run, workspace, recorded):
+    path = recorded(say("One."), say("Two."), said="one\ntwo\n")
+    path.write_bytes(path.read_bytes() + b"nonsense\n")
+    with Server() as server:
+        done = run("--start_dir", workspace, "--resume", stdin="/undo\n/undo\n", server=server)
+    assert done.stdout.count("Taken back") == 2 and done.stdout.count("damaged") == 1
+
+
 # ------------------------------------------------------------------------------------------------------------ the list
 
 

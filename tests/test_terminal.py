@@ -100,8 +100,10 @@ def window(workspace):
     """Opens a conversation in a window; what is still there at the end is killed."""
     opened = []
 
-    def window(server, *options, size=(40, 100), **env):
-        opened.append(Window(command("--start_dir", workspace, *options, server=server), size, env))
+    def window(server, *options, size=(40, 100), errors=None, **env):
+        line = command("--start_dir", workspace, *options, server=server)
+        line = ["/bin/sh", "-c", f'exec "$@" 2>{errors.name}', "sh", *line] if errors else line
+        opened.append(Window(line, size, env))
         opened[-1].until("\n>")
         return opened[-1]
 
@@ -324,15 +326,57 @@ def test_nothing_typed_is_lost(window):
     assert last(server)[-1][1].endswith("too late") and "half limore!" in last(server)[-1][1]
 
 
+def test_what_is_typed_behind_an_unknown_command_stays(window):
+    with Server(say("Hello."), prefix=False) as server:
+        seen = window(server)
+        seen.press("/nonsense\rhello\r")
+        seen.until("there is no command /nonsense", "Hello.")
+    assert last(server) == [("user", "hello")]
+
+
+def test_a_key_that_arrives_in_pieces_is_no_text(window):
+    """Also a paste whose frame does; the Escape key alone is nothing."""
+    with Server(raw(HANG), say("Yes."), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("thinking")
+        for piece in ("a\x1b", "[", "A", "b\x1b[1;", "5Cc\x1bO", "Bd\x1b[2", "00~e\rf\x1b[20", "1~g\x1b", "h"):
+            seen.press(piece)
+            seen.look(0.2)
+        seen.until("> abcde fg")
+        seen.press(INTERRUPT)
+        seen.until("! interrupted")
+        seen.press("\r")
+        seen.until("Yes.")
+    assert last(server)[-1][1] == "go\n\nabcde\nfg"
+
+
+def test_a_paste_without_its_end_swallows_nothing(window):
+    with Server(raw(HANG), raw(HANG), say("Yes."), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("thinking")
+        server.wait()
+        seen.press("\x1b[200~one")
+        for _ in range(3):
+            seen.look(0.1)
+        seen.press(INTERRUPT)
+        seen.until("! interrupted", "> one")
+        seen.press("\r")
+        server.wait(2)
+        seen.press("two")
+        seen.until("\n> two")
+
+
 def test_orders_wait_for_the_end_of_the_turn(window, workspace):
     with Server(calls(shell(WAIT)), say("Done."), prefix=False) as server:
         seen = window(server)
         seen.press("go\r")
         seen.until("running")
-        seen.press("/context\r", "!echo mine\r")
+        seen.press("/context\r", "!echo mine\r", "/contxt\r")
         seen.until("after this turn")
         (workspace / "go").touch()
-        seen.until("Done.", "> /context\ncontext window:", "> !echo mine\n", "\nmine\n")
+        seen.until("Done.", "> /context\ncontext window:", "> !echo mine\n", "\nmine\n", "there is no command /contxt")
     assert len(server.requests) == 2
 
 
@@ -393,11 +437,16 @@ def test_signals_end_it_whole(window, workspace, home, number, when):
         if when == "in a turn":
             seen.press("go\r")
             child = int(wait_for(workspace / "pid"))
+            seen.press("half a line")
+            seen.until("> half a line")
         else:
-            seen.press("half")
-            seen.until("> half")
+            seen.press("half\\\ra line")
+            seen.until(". a line")
         seen.child.kill(number)
         assert seen.ended() == 130
+        again = window(server)
+        again.press(UP)
+        again.until("half", "a line")
     if when == "in a turn":
         ends(child)
         (journal,) = home.glob("*/sessions/*.jsonl")
@@ -405,15 +454,28 @@ def test_signals_end_it_whole(window, workspace, home, number, when):
         assert "tool_returned" in kinds and kinds[-1] == "result"
 
 
-def test_a_terminal_that_goes_away_ends_it(window, workspace):
-    with Server(calls(shell("sleep 1234 & echo $! > pid; wait")), prefix=False) as server:
-        seen = window(server)
-        seen.press("go\r")
-        number = int(wait_for(workspace / "pid"))
+SLEEP = "sleep 1234 & echo $! > pid; wait"
+
+
+@pytest.mark.parametrize("when", ["in a call", "in a command of one's own", "at a question", "at the prompt"])
+def test_a_terminal_that_goes_away_ends_it(window, workspace, home, when, tmp_path):
+    with Server(calls(shell(SLEEP)), prefix=False) as server, open(tmp_path / "errors", "wb") as errors:
+        seen = window(server, *["--ask"] * (when == "at a question"), errors=errors)
+        if when != "at the prompt":
+            seen.press("!" + SLEEP + "\r" if "own" in when else "go\r")
+        if "command" in when or "call" in when:
+            number = int(wait_for(workspace / "pid"))
+        if when == "at a question":
+            seen.until("Do this?")
         with open(os.devnull, "r+b") as nothing:
             os.dup2(nothing.fileno(), seen.child.child_fd)
         assert seen.child.wait() == 130
-        ends(number)
+        if "command" in when or "call" in when:
+            ends(number)
+    assert "Traceback" not in (tmp_path / "errors").read_text()
+    for journal in home.glob("*/sessions/*.jsonl"):
+        assert json.loads(journal.read_text().splitlines()[-1])["type"] == "result"
+    assert len([*home.glob("*/sessions/*.jsonl")]) == (when != "at the prompt")
 
 
 def stopped(seen):
@@ -449,15 +511,17 @@ def test_suspended_and_on_again(window, workspace):
 
 def test_an_editor_that_spoils_the_terminal(window, tmp_path):
     editor = tmp_path / "editor"
-    spoil = f'cat "$1" > {tmp_path}/given; echo from the editor >> "$1"; stty raw -echo; kill -9 $$'
+    spoil = f'cat "$1" > {tmp_path}/given; echo from the editor >> "$1"; stty raw -echo; [ ! -e {tmp_path}/die ] || kill -9 $$'
     editor.write_text(f"#!/bin/bash\n{spoil}\n")
     editor.chmod(0o755)
     with Server(say("Hello."), prefix=False) as server:
         seen = window(server, EDITOR=str(editor), VISUAL="")
         seen.say("/edit a draft", "Hello.")
+        (tmp_path / "die").touch()
+        seen.say("/edit another", "nothing is sent: the editor ended with -9")
         seen.press(END)
         assert seen.ended() == 0
-    assert (tmp_path / "given").read_text() == "a draft" and last(server) == [("user", "a draftfrom the editor")]
+    assert (tmp_path / "given").read_text() == "another" and last(server) == [("user", "a draftfrom the editor")]
 
 
 # ---------------------------------------------------------------------------------------------------------------- type
@@ -504,6 +568,19 @@ def test_the_history_is_kept_for_each_directory(window, home, workspace):
     assert stat.S_IMODE(history.stat().st_mode) == 0o600 and history.parent.name.startswith(workspace.name)
 
 
+def test_a_history_that_is_damaged(window, home, workspace):
+    with Server(say("One."), say("Two."), prefix=False) as server:
+        window(server).say("one", "One.")
+        (history,) = home.glob("*/history")
+        history.write_bytes(b"[" * 100_000 + b"\n\xff\n{}\n" + history.read_bytes())
+        seen = window(server)
+        seen.press(UP)
+        seen.until("\n> one")
+        seen.press("!\r")
+        seen.until("Two.")
+    assert history.read_text().splitlines()[-2:] == ['"one"', '"one!"']
+
+
 def test_tab_completes_files_and_commands(window, workspace):
     (workspace / "folder").mkdir()
     (workspace / "folder" / "file.py").touch()
@@ -520,6 +597,33 @@ def test_tab_completes_files_and_commands(window, workspace):
 
 
 # ------------------------------------------------------------------------------------------------------------ commands
+
+
+def test_before_anything_was_said_nothing_is_made(run, workspace, home):
+    with Server() as server:
+        orders = "/save talk.md\n/model other\n/context\n/cost\n/undo\n/redo\n/diff\n"
+        shown = run("--start_dir", workspace, stdin=orders, server=server).stdout
+    assert "nothing was said" in shown and "The model is other." in shown and "summary" not in shown
+    assert [*workspace.iterdir(), *home.rglob("*.jsonl")] == []
+
+
+def test_json_lines_are_all_that_is_printed(run, workspace):
+    with Server(say("Hello."), prefix=False) as server:
+        done = run("--json", "--start_dir", workspace, stdin="/start\n/nonsense\n", server=server)
+    assert [json.loads(line)["type"] for line in done.stdout.splitlines()][-1] == "noticed" and len(
+        server.requests
+    ) == 1
+
+
+def test_json_lines_in_a_file_have_no_prompt_between_them(window, workspace, tmp_path):
+    with Server(say("Hello."), prefix=False) as server:
+        line = ["/bin/sh", "-c", f'exec "$@" >{tmp_path}/out', "sh", *command("--json", server=server)]
+        child = pexpect.spawn(line[0], line[1:], timeout=15)
+        child.send("hello\r")
+        server.wait()
+        child.send(END)
+        child.wait()
+    assert [json.loads(text)["type"] for text in (tmp_path / "out").read_text().splitlines()][-1] == "result"
 
 
 def test_help_tells_of_every_command(run, workspace):
@@ -568,6 +672,9 @@ def test_another_session_is_gone_on_with(window, run, workspace):
         seen.say("/resume nonsense", "! error: no session nonsense")
         seen.say("/resume", "You said last:\nthe first\n", "The model said last:\nOne.")
         seen.say("the third", "Three.")
+        assert "another agent" not in "\n".join(seen.screen)
+        screen = "\n".join(window(server).screen)  # the first is at work, and again the newest
+        assert re.search("sessions here \\(1\\): /resume goes on with (.*)\\.", screen)[1] in "\n".join(seen.screen)
     assert last(server) == [("user", "the first"), ("assistant", "One."), ("user", "the third")]
 
 
@@ -588,6 +695,14 @@ def test_a_command_of_ones_own(window, workspace):
         ends(number)
 
 
+def test_the_seconds_of_a_turn_begin_with_it(window):
+    with Server(say("Hello."), say("Hello."), prefix=False) as server:
+        seen = window(server)
+        seen.say("/nonsense", "there is no command")
+        time.sleep(1.6)
+        seen.say("hello", "[1 step, 0 s")
+
+
 def test_the_first_screen(window, workspace):
     (workspace / "spec.txt").write_text("a spec")
     with Server(say("Hello."), prefix=False) as server:
@@ -599,6 +714,14 @@ def test_the_first_screen(window, workspace):
         seen.say("hello", "Hello.")
         again = window(server, "--resume", size=(40, 100)) if seen.press(END) or seen.ended() == 0 else None
     assert "You said last:\nhello\n" in "\n".join(again.screen) and "Hello." in "\n".join(again.screen)
+
+
+def test_an_editor_that_fails_sends_nothing(window):
+    with Server(prefix=False) as server:
+        seen = window(server, EDITOR="sh -c 'echo more >> $0; exit 3'", VISUAL="")
+        seen.say("/edit a draft", "nothing is sent: the editor ended with 3")
+        seen.say("/edit", "nothing is sent")
+    assert server.requests == []
 
 
 def test_a_key_is_not_in_the_editors_environment(window, tmp_path):

@@ -264,6 +264,20 @@ def test_undo_asks_when_somebody_else_changed_files(agent, workspace):
         assert told.session.messages == []
 
 
+def test_redo_asks_before_it_overwrites_what_was_written_since(agent, workspace):
+    with Server(shell("echo agent > file"), say("Done."), prefix=False) as server:
+        told = agent(server)
+        turn(told, "write")
+        result(told, "/undo")
+        (workspace / "file").write_text("somebody\n")
+        assert result(told, "/redo").status == "needs_input"  # nobody can be asked
+        told.approve, asked = answers("no", "y")
+        assert "user says" in result(told, "/redo").text and (workspace / "file").read_text() == "somebody\n"
+        assert "somebody" in asked[0].plan and told.session.messages == []
+        assert "put back" in result(told, "/redo").text and (workspace / "file").read_text() == "agent\n"
+        assert len(told.session.messages) == 4
+
+
 def test_undo_of_a_turn_with_a_summary_brings_the_whole_back(agent):
     with Server(say("One. " + "word " * 200), say("Two."), say("They talked."), prefix=False) as server:
         told = agent(server)
@@ -283,9 +297,11 @@ def test_where_no_snapshot_can_be_had_it_is_said_once(agent, workspace, monkeypa
         (tmp_path / "bash").symlink_to(subprocess.check_output(["which", "bash"], text=True).strip())
         monkeypatch.setenv("PATH", str(tmp_path))
     with Server(shell("echo 1 > a"), shell("echo 2 > b"), say("Done."), prefix=False) as server:
-        events = turn(agent(server))
+        told = agent(server)
+        events = turn(told)
     assert events[-1].status == "done" and (workspace / "b").exists()
     assert len([event for event in of(Noticed, events) if "undo is off" in event.text]) == 1
+    assert "not known" in result(told, "/diff").text
 
 
 # -------------------------------------------------------------------------------------------------------------- files
