@@ -13,6 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
+from window import Window
 
 collect_ignore = ["cases"]  # their tests are of the programs that agents are to write
 ROOT = Path(__file__).resolve().parent.parent
@@ -89,6 +90,23 @@ def start():
     for process in started:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture
+def window(workspace):
+    """Opens a conversation in a window; what is still there at the end is killed."""
+    opened = []
+
+    def window(server, *options, size=(40, 100), errors=None, **env):
+        line = command("--start_dir", workspace, *options, server=server)
+        line = ["/bin/sh", "-c", f'exec "$@" 2>{errors.name}', "sh", *line] if errors else line
+        opened.append(Window(line, size, env))
+        opened[-1].until("\n>")
+        return opened[-1]
+
+    yield window
+    for one in opened:
+        one.child.close(force=True)
 
 
 @pytest.fixture

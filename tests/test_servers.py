@@ -173,8 +173,9 @@ def test_a_reply_that_stalls_is_given_up_and_asked_for_again(silent, limit):
     with Server(silent, say("whole")) as server:
         began = time.monotonic()
         events, reply = chat(server, stall_seconds="0.5,0.3")
-        assert limit - 0.05 < time.monotonic() - began < limit + 0.4
-    assert reply.message["content"] == "whole" and len(of(Retrying, events)) == 1
+        assert limit - 0.05 < time.monotonic() - began
+    (again,) = of(Retrying, events)
+    assert reply.message["content"] == "whole" and re.search(f"nothing arrived for {limit} s|timed out", again.reason)
 
 
 SLOW = {

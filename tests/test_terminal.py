@@ -12,7 +12,6 @@ from pathlib import Path
 from unicodedata import normalize
 
 import pexpect
-import pyte
 import pytest
 from conftest import command, wait_for
 from scripted import HANG, Pause, Server, calls, chunk, error, event, raw, response, say
@@ -25,91 +24,6 @@ PLAIN = pytest.mark.parametrize("env", [{"NO_COLOR": "1"}, {"TERM": "dumb"}], id
 
 def shell(text):
     return "run_shell_command", {"command": text}
-
-
-class Window:
-    """A terminal with the agent in it. Everything that it prints is in `printed`; `screen` is what a person sees."""
-
-    def __init__(self, line, size, env):
-        environment = {**os.environ, "TERM": "xterm", **env}
-        self.child = pexpect.spawn(line[0], line[1:], env=environment, timeout=15, dimensions=size)
-        self.terminal = pyte.HistoryScreen(size[1], size[0], history=1000)
-        self.stream, self.printed = pyte.ByteStream(self.terminal), b""
-        self.modes = termios.tcgetattr(self.child.child_fd)
-
-    def look(self, seconds=0.05):
-        """Takes what is printed in so many seconds."""
-        try:
-            data = self.child.read_nonblocking(65536, seconds)
-        except (pexpect.TIMEOUT, pexpect.EOF):
-            return
-        self.printed += data
-        self.stream.feed(data)
-
-    @property
-    def screen(self):
-        """The lines of the window, those that have left it at the top too."""
-        above = ["".join(row[i].data for i in sorted(row)) for row in self.terminal.history.top]
-        return [line.rstrip() for line in [*above, *self.terminal.display] if line.strip()]
-
-    def until(self, *texts, gone=(), seconds=15):
-        """Waits until the screen shows these, and the others no more; gives back the screen."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            self.look()
-            text = "\n".join(self.screen)
-            if all(wanted in text for wanted in texts) and not any(unwanted in text for unwanted in gone):
-                return text
-        raise AssertionError(f"waited for {texts}, without {gone}; the screen:\n{text}")
-
-    def press(self, *keys):
-        for key in keys:
-            self.child.send(key)
-
-    def prompt(self):
-        """Waits until an empty prompt is the last line."""
-        deadline = time.monotonic() + 15
-        while self.screen[-1:] != [">"]:
-            assert time.monotonic() < deadline, "\n".join(self.screen)
-            self.look()
-
-    def say(self, text, *shown):
-        """Says something at the prompt, and waits for what comes of it, and the next prompt."""
-        self.press(text + "\r")
-        self.until(*shown)
-        self.prompt()
-
-    def ended(self):
-        """Reads to the end; gives back the exit code, or the signal below 0."""
-        deadline = time.monotonic() + 15
-        while self.child.isalive() and time.monotonic() < deadline:
-            self.look()
-        self.look()
-        assert termios.tcgetattr(self.child.child_fd)[:4] == self.modes[:4]
-        self.child.wait()
-        return self.child.exitstatus if self.child.signalstatus is None else -self.child.signalstatus
-
-    def colour(self, text):
-        """The characters of the line that begins so, with their colours."""
-        row = next(i for i, line in enumerate(self.terminal.display) if line.startswith(text))
-        return [self.terminal.buffer[row][i] for i in range(len(text))]
-
-
-@pytest.fixture
-def window(workspace):
-    """Opens a conversation in a window; what is still there at the end is killed."""
-    opened = []
-
-    def window(server, *options, size=(40, 100), errors=None, **env):
-        line = command("--start_dir", workspace, *options, server=server)
-        line = ["/bin/sh", "-c", f'exec "$@" 2>{errors.name}', "sh", *line] if errors else line
-        opened.append(Window(line, size, env))
-        opened[-1].until("\n>")
-        return opened[-1]
-
-    yield window
-    for one in opened:
-        one.child.close(force=True)
 
 
 def ends(number):
@@ -511,8 +425,8 @@ def test_suspended_and_on_again(window, workspace):
 
 def test_an_editor_that_spoils_the_terminal(window, tmp_path):
     editor = tmp_path / "editor"
-    spoil = f'cat "$1" > {tmp_path}/given; echo from the editor >> "$1"; stty raw -echo; [ ! -e {tmp_path}/die ] || kill -9 $$'
-    editor.write_text(f"#!/bin/bash\n{spoil}\n")
+    spoil = f'cat "$1" > {tmp_path}/given; echo from the editor >> "$1"; stty raw -echo'
+    editor.write_text(f"#!/bin/bash\n{spoil}; [ ! -e {tmp_path}/die ] || kill -9 $$\n")
     editor.chmod(0o755)
     with Server(say("Hello."), prefix=False) as server:
         seen = window(server, EDITOR=str(editor), VISUAL="")

@@ -267,9 +267,14 @@ def left_behind(trial: Trial, number: int):
     time.sleep(0.1)
 
 
-def where(trial: Trial, facts: list[dict], whole: int) -> str:
+def unsnapped(facts: list[dict]) -> list[dict]:
+    """The facts without snapshots, which a busy machine may not take in time."""
+    return [fact for fact in facts if fact["type"] != "snapped"]
+
+
+def where(trial: Trial, facts: list[dict]) -> str:
     """Where in the turn the kill landed, in the words of the table."""
-    if not facts or len(facts) == whole:
+    if not facts or facts[-1]["type"] == "result":
         return "after the end" if facts else "before the session"
     if facts[-1]["type"] == "tool_called":
         return "in a command" if facts[-1]["kind"] == "execute" else "in a file tool"
@@ -345,8 +350,9 @@ def check_kill(farm: str, folder: Path, whole: list[dict], facts_then: int, seco
         kill(trial, trial.start(server, "Do the numbers."), facts_then, seconds)
     facts, files = trial.facts(), trial.files()
     check_effects(trial, facts)
-    assert facts == whole[: len(facts)], "the journal is not the beginning of the whole one"
-    place = where(trial, facts, len(whole))
+    before, whole = unsnapped(facts), unsnapped(whole)
+    assert before == whole[: len(before)], "the journal is not the beginning of the whole one"
+    place = where(trial, facts)
     if not facts:
         return place
     server = Server()

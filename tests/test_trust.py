@@ -5,10 +5,8 @@ import subprocess
 import sys
 import time
 
-import pexpect
-import pyte
 import pytest
-from conftest import command, git, of, result, turn
+from conftest import git, of, result, turn
 from scripted import Server, calls, say
 
 from tinyagent import Asked, Changing, Noticed, Printed, ToolReturned
@@ -75,48 +73,29 @@ def test_nobody_to_ask_is_never_a_yes(run, workspace, arguments):
     assert server.requests[-1].body["messages"][-2]["content"].startswith("Not run")
 
 
-@pytest.fixture
-def terminal(workspace):
-    """Starts a conversation in a terminal; gives back the pexpect child."""
-    started = []
-
-    def terminal(server, *options, **env):
-        line = command("--start_dir", workspace, *options, server=server)
-        environment = {**os.environ, "TERM": "xterm", **env}
-        child = pexpect.spawn(line[0], line[1:], env=environment, encoding="utf-8", timeout=15, dimensions=(40, 100))
-        started.append(child)
-        child.expect("> ")
-        return child
-
-    yield terminal
-    for child in started:
-        child.close(force=True)
-
-
-def test_the_question_hides_nothing(terminal, workspace):
+def test_the_question_hides_nothing(window, workspace):
     tricky = "echo safe\rrm -rf important\n\x1b[2Kecho second line \u202e end"
     with Server(calls(("run_shell_command", {"command": tricky})), say("As you like.")) as server:
-        child = terminal(server, "--ask")
-        child.sendline("go")
-        child.expect("Do this")
-        shown = child.before.partition("$ Running")[2]
-        child.sendline("not that")
-        child.expect("As you like")
+        seen = window(server, "--ask")
+        seen.press("go\r")
+        seen.until("Do this")
+        shown = seen.printed.decode().partition("$ Running")[2].partition("Do this")[0]
+        seen.press("not that\r")
+        seen.until("As you like")
     assert "rm -rf important" in shown and "second line" in shown and "\x1b[2K" not in shown and "\u202e" not in shown
     assert "\r" not in shown.replace("\r\n", "")
     assert "not that" in server.requests[-1].body["messages"][-1]["content"]
 
 
-def test_an_interrupt_at_the_question_is_a_no(terminal, workspace):
+def test_an_interrupt_at_the_question_is_a_no(window, workspace):
     with Server(calls(ECHO), say("Still here.")) as server:
-        child = terminal(server, "--ask")
-        child.sendline("go")
-        child.expect("Do this")
-        child.sendintr()
-        child.expect("interrupted")
-        child.expect("> ")
-        child.sendline("hello")
-        child.expect("Still here")
+        seen = window(server, "--ask")
+        seen.press("go\r")
+        seen.until("Do this")
+        seen.press("\x03")
+        seen.until("interrupted")
+        seen.prompt()
+        seen.say("hello", "Still here")
     assert list(workspace.iterdir()) == []
 
 
@@ -151,28 +130,22 @@ def test_a_change_of_much_is_told_by_its_size(agent, workspace):
 
 
 @pytest.mark.parametrize(("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)])
-def test_diffs_are_coloured_where_that_is_wanted(terminal, env, coloured):
+def test_diffs_are_coloured_where_that_is_wanted(window, env, coloured):
     with Server(calls(WRITE), say("Done.")) as server:
-        child = terminal(server, **env)
-        child.sendline("go")
-        child.expect("Done")
-    assert ("\x1b[32m" in child.before) == coloured and "+two" in child.before
+        seen = window(server, **env)
+        seen.press("go\r")
+        seen.until("Done", "+two")
+    assert (b"\x1b[32m" in seen.printed) == coloured
 
 
-def test_a_running_command_shows_its_last_lines_and_then_its_result(terminal):
-    screen, counting = pyte.Screen(100, 40), "for i in $(seq 40); do echo line $i; sleep 0.03; done"
-    stream = pyte.Stream(screen)
+def test_a_running_command_shows_its_last_lines_and_then_its_result(window):
+    counting = "for i in $(seq 40); do echo line $i; sleep 0.03; done"
     with Server(calls(("run_shell_command", {"command": counting})), say("Counted.")) as server:
-        child = terminal(server)
-        child.sendline("go")
-        child.expect(r"line [12]\d")
-        stream.feed(child.before + child.after)
-        assert any("line 1" in line for line in screen.display)
-        child.expect("Counted")
-        stream.feed(child.before + child.after)
-    shown = [line.strip() for line in screen.display if "line" in line]
-    assert shown == ["line 1", "... 37 lines ...", "line 39", "line 40"] or shown[-2:] == ["line 39", "line 40"]
-    assert not any(f"line {number}" in shown for number in range(10, 30))
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("line 15\n")
+        seen.until("Counted.", gone=["line 15\n"])
+    assert [line.strip() for line in seen.screen if "line" in line][-2:] == ["line 39", "line 40"]
 
 
 def test_what_is_printed_is_an_event_while_it_runs(agent):
