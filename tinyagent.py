@@ -117,11 +117,16 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[:half]}\n[... cut: {len(text):,} characters in all ...]\n{text[-half:]}"
 
 
+def one_line(text: str, limit: int) -> str:
+    """So many characters of the text, on one line."""
+    return " ".join(text.split())[:limit]
+
+
 def plural(number: int, word: str) -> str:
     return f"{number:,} {word}{'s' * (number != 1)}"
 
 
-def spent(usage: dict) -> str:
+def in_words(usage: dict) -> str:
     """Tokens and dollars in words."""
     n = Counter(usage)
     told = f"{n['prompt_tokens']:,} tokens in ({n['cached_tokens']:,} cached), {n['completion_tokens']:,} out"
@@ -130,7 +135,6 @@ def spent(usage: dict) -> str:
 
 
 # --------------------------------------------------------------------------------------------------------- 1 Config
-
 
 APIS = ("auto", "chat", "responses")
 SANDBOX = {"nargs": "?", "const": "on", "choices": ("on", "offline")}
@@ -155,11 +159,7 @@ class Config:
     """What the user chose: made in `main`, read by all, changed by nobody."""
 
     task: str | None = option(
-        None,
-        "TASK",
-        "do this and exit; it stands before --resume or --sandbox; without it: a conversation",
-        str,
-        nargs="?",
+        None, "TASK", "do this and exit; it stands before --resume or --sandbox; else: a conversation", str, nargs="?"
     )
     start_dir: str | None = option(None, "DIR", "directory to work in; else a new temporary one", str)
     model: str = option("", "NAME", "else $OPENAI_MODEL, a local server's first model, or gpt-6.2-sol")
@@ -356,10 +356,10 @@ class Session:
 
     def _fold(self, facts: list[Event]):
         self.system, self.messages, self.summary = "", [], ""  # what a request is made of; the last summary
-        self.said, self.open = [], {}  # the user's latest words; calls without a result -> what stands in its place
+        self.said, self.unanswered = [], {}  # the user's latest words; calls without a result -> what stands for it
         self.directory, self.usage, self._server = "", Counter(), ()  # usage: of all turns
         self.learned.clear()
-        self.first, self.trees = "", []  # snapshots: the session's first, those of the latest turn
+        self.first_tree, self.trees = "", []  # snapshots: the session's first, those of the latest turn
         kept, undone = standing(facts)
         for fact in kept:
             self._apply(fact)
@@ -417,19 +417,19 @@ class Session:
                 self.messages.append({"role": "user", "content": fact.text})
             case ModelReplied() if self.messages:
                 ids = [call["id"] for call in fact.message.get("tool_calls", [])]
-                self.open = {id: {"role": "tool", "tool_call_id": id, "content": NOT_RUN} for id in ids}
-                self.messages += [fact.message, *self.open.values()]  # each call has a result, whatever happens now
-            case ToolCalled() if fact.call in self.open:
-                self.open[fact.call]["content"] = INTERRUPTED
-            case ToolReturned() if fact.call in self.open:
-                self.open.pop(fact.call)["content"] = fact.text
+                self.unanswered = {id: {"role": "tool", "tool_call_id": id, "content": NOT_RUN} for id in ids}
+                self.messages += [fact.message, *self.unanswered.values()]  # each call has a result, come what may
+            case ToolCalled() if fact.call in self.unanswered:
+                self.unanswered[fact.call]["content"] = INTERRUPTED
+            case ToolReturned() if fact.call in self.unanswered:
+                self.unanswered.pop(fact.call)["content"] = fact.text
             case Compacted():
                 tail = list(dropwhile(lambda message: message["role"] == "tool", self.messages[fact.cut :]))
                 latest = "" if any(m["role"] == "user" for m in tail) else LATEST_WORDS.format("\n\n".join(self.said))
                 self.messages = [{"role": "user", "content": SUMMARY.format(fact.summary) + latest}, *tail]
                 self.system, self.summary = fact.system, fact.summary
             case Snapped():
-                self.first = self.first or fact.tree
+                self.first_tree = self.first_tree or fact.tree
                 self.trees.append(fact.tree)
             case Uncompacted() | Undone() | Redone():
                 self._fold(read_journal(self.path))
@@ -460,7 +460,7 @@ SOCKET = {"x86_64": (0xC000003E, 41), "aarch64": (0xC00000B7, 198)}  # machine -
 GAPS = {5: "ioctls of devices", 6: "ending other programs", 9: "what serves a Unix socket (Docker, tmux, D-Bus)"}
 
 
-def beside(hidden: Collection[Path], folder: Path) -> Iterator[Path]:
+def all_but(hidden: Collection[Path], folder: Path) -> Iterator[Path]:
     """All that a folder holds but what is hidden, as few paths that have the rest below them. No link is followed."""
     inside = [path for path in hidden if path.is_relative_to(folder)]
     if not inside:
@@ -470,7 +470,7 @@ def beside(hidden: Collection[Path], folder: Path) -> Iterator[Path]:
         with suppress(OSError):  # it can be searched, not listed
             names.update(os.listdir(folder))
         for path in (folder / name for name in names):
-            yield from () if path.is_symlink() else beside(inside, path)
+            yield from () if path.is_symlink() else all_but(inside, path)
 
 
 def within(path: Path, places: Collection[Path]) -> bool:
@@ -492,13 +492,13 @@ def kernel(function: str, *arguments) -> int:
 def allow(rules: int, path: Path, rights: int):
     """Adds a path, if it is there, to the rules of Landlock: these rights to it and to all below it."""
     with suppress(FileNotFoundError):
-        place = os.open(path, os.O_PATH)
+        opened = os.open(path, os.O_PATH)
         rights &= -1 if path.is_dir() else OF_FILES
-        kernel("syscall", 445, rules, 1, struct.pack("=Qi", rights, place), 0)
-        os.close(place)
+        kernel("syscall", 445, rules, 1, struct.pack("=Qi", rights, opened), 0)
+        os.close(opened)
 
 
-def weaken():
+def drop_privileges():
     """Takes from this thread, and from what it starts, that with which root gets around Landlock. And nobody may trace
     this process: commands could, as this thread is bound as they are, but it has the memory of the whole program."""
     from ctypes import create_string_buffer
@@ -569,11 +569,11 @@ class Sandbox:
         rights = (1 << 15 + (version > 4) + (version > 8)) - 1
         rules = kernel("syscall", 444, struct.pack("3Q", rights, 3 * self.offline, 3 * (version > 5)), 24, 0)
         allow(rules, Path("/"), LIST)
-        for path in beside({*self.hidden, Path("/dev")}, Path("/")):
+        for path in all_but({*self.hidden, Path("/dev")}, Path("/")):
             allow(rules, path, READ)
         for path in (*self.writable, self.private / "output", *DEVICES):
             allow(rules, path, rights)
-        weaken()
+        drop_privileges()
         kernel("syscall", 446, rules, 0)
         os.close(rules)
         if self.offline:
@@ -651,7 +651,7 @@ def difference(before: bytes, after: bytes) -> str:
     return "\n".join([f"@@ line {first + 1} @@", *list(unified_diff(old, new, lineterm="", n=2))[3:]])
 
 
-def whole(data: bytes, limit: int) -> bytes:
+def whole_lines(data: bytes, limit: int) -> bytes:
     """As many whole lines as the limit has room for; of a line that is longer, whole characters."""
     if len(data) <= limit:
         return data
@@ -661,7 +661,7 @@ def whole(data: bytes, limit: int) -> bytes:
     return data[:end]
 
 
-def tail(path: Path, size: int) -> str:
+def last_text(path: Path, size: int) -> str:
     """The last bytes of a file, as text."""
     with open(path, "rb") as file:
         file.seek(-size, os.SEEK_END)
@@ -804,10 +804,10 @@ class Download(threading.Thread):
                 target = quote((parts.path or "/") + "?" * bool(parts.query) + parts.query, safe=PUNCTUATION)
                 connection.request("GET", target, headers=HEADERS | {"Host": parts.netloc.encode("idna").decode()})
                 response = connection.getresponse()
-                place = response.getheader("Location")
-                if not place or response.status not in (301, 302, 303, 307, 308):
+                location = response.getheader("Location")
+                if not location or response.status not in (301, 302, 303, 307, 308):
                     return self.read(response)
-                self.url = urljoin(self.url, place.encode("latin-1").decode("utf-8", "replace"))
+                self.url = urljoin(self.url, location.encode("latin-1").decode("utf-8", "replace"))
         raise ValueError("more than 5 redirects")
 
     def read(self, response: Any) -> str:
@@ -852,7 +852,7 @@ class Workspace:
                     stopped = f"timed out after {plural(timeout, 'second')}"
                 elif seen > FLOOD:
                     stopped = f"ended at {FLOOD:,} bytes of output"
-                stopped = (yield tail(path, min(seen, 1_000) * (seen > before))) or stopped
+                stopped = (yield last_text(path, min(seen, 1_000) * (seen > before))) or stopped
             if stopped:
                 end_group(process.pid)
             ended.wait(2)
@@ -935,7 +935,7 @@ class Workspace:
             raise ValueError(f"{path} is binary, {plural(size, 'byte')}, {kind}: use the shell to look into it")
         if size and not shown:
             raise ValueError(f"{path} has {plural(total, 'line')}: there is nothing from line {first_line} on")
-        kept = whole(shown, self.limit)
+        kept = whole_lines(shown, self.limit)
         last, inside = first + kept.count(b"\n") - kept.endswith(b"\n"), len(kept) < len(shown) and kept[-1:] != b"\n"
         more = f"; go on with first_line={last}, column={max(column, 1) + len(kept)}" * inside
         part = f"\n[lines {first} to {last} of {total}{more}]" * (len(kept) < size)
@@ -1073,7 +1073,7 @@ class Snapshots:
             for part in self.store.glob("objects/pack/tmp_pack_*"):
                 part.unlink(missing_ok=True)
         except (OSError, ValueError) as error:
-            self.off = " ".join(str(error).split())[:300]
+            self.off = one_line(str(error), 300)
             if self.off.startswith("git: ") and self.shared.exists():  # it may be damaged
                 self.shared.unlink(missing_ok=True)
                 return self.take(limit)
@@ -1083,8 +1083,8 @@ class Snapshots:
         """Makes the files of the snapshot `here`, which was just taken, those of `target`. Only what is stored is
         removed: gives back the names of what is not as in `target`, as something else is there or it cannot be written.
         ValueError, and nothing is changed, when one of the snapshots is not there any more."""
-        fields = self._git("diff-tree", "-r", "-z", "--no-renames", "--name-status", here, target).stdout.split(b"\0")
-        status = dict(zip(fields[1::2], fields[::2], strict=False))  # name -> A (only in target), D (only here), M, T
+        told = self._git("diff-tree", "-r", "-z", "--no-renames", "--name-status", here, target).stdout.split(b"\0")
+        status = dict(zip(told[1::2], told[::2], strict=False))  # name -> A (only in target), D (only here), M, T
         rules = {name: status[name] for name in status if os.path.basename(name) == b".gitignore"}
         with self._own_index():
             kept = self._changed()  # since `here`
@@ -1206,7 +1206,7 @@ class Snapshots:
         """Runs git with nothing of the user's but the PATH. ValueError with its complaint if it fails."""
         environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": self.store, "LC_ALL": "C"}
         environment |= {"GIT_DIR": store or self.store, "GIT_INDEX_FILE": index or self.index}
-        environment |= {"GIT_WORK_TREE": self.directory}
+        environment["GIT_WORK_TREE"] = self.directory
         environment |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1", "GIT_DEFAULT_HASH": "sha1"}
         options = {"cwd": self.directory, "env": environment, "input": data, "start_new_session": True}  # no Ctrl-C
         left = until and max(0.01, until - time.monotonic())
@@ -1252,7 +1252,7 @@ class Tool:
     def describe(self, call: partial) -> str:
         """What a call does, on one line."""
         lines = plural(len(call.keywords.get("content", "").splitlines()), "line")
-        return clean(" ".join(self.saying.format(lines=lines, **call.keywords).split())[:200])
+        return clean(one_line(self.saying.format(lines=lines, **call.keywords), 200))
 
 
 # ---------------------------------------------------------------------------------------------------------- 5 Model
@@ -1366,14 +1366,14 @@ def is_object(text: str) -> bool:
 def text_call(text: str, names: Collection[str]) -> list[dict]:
     """The call that a text is: one JSON object with a tool's name and its arguments, bare, fenced or in tags."""
     found = re.fullmatch(r"(?:```\w*|<tool_call>)?\s*(\{.*\})\s*(?:```|</tool_call>)?", text.strip(), re.S)
-    with suppress(ValueError, TypeError):
+    with suppress(ValueError, TypeError, RecursionError):
         call = json.loads(found[1], strict=False)
         if set(call) == {"name", "arguments"} and call["name"] in names and isinstance(call["arguments"], dict):
             return [{"id": "", "name": call["name"], "arguments": json.dumps(call["arguments"]), "extra": {}}]
     return []
 
 
-def place(entry: Any) -> tuple:
+def number_of(entry: Any) -> tuple:
     """What tells which numbered entry of a streamed list this is a part of; () for one without a number."""
     return (entry["index"], entry.get("type")) if isinstance(entry, dict) and "index" in entry else ()
 
@@ -1385,7 +1385,7 @@ def merged(old: Any, new: Any) -> Any:
     if not (isinstance(old, list) and isinstance(new, list)):
         return old if new is None else new
     for entry in new:
-        same = next((other for other in old if place(entry) and place(other) == place(entry)), None)
+        same = next((other for other in old if number_of(entry) and number_of(other) == number_of(entry)), None)
         if same is None:
             old.append(entry)
         else:
@@ -1403,8 +1403,8 @@ class Draft:
     """A reply while it arrives, after what has arrived of it. Servers break the protocol in many ways: no field is
     relied upon."""
 
-    def __init__(self, begun: str = ""):
-        self.begun, self.pieces, self.extra, self.calls, self.slots = begun, [begun], {}, [], {}
+    def __init__(self, so_far: str = ""):
+        self.so_far, self.pieces, self.extra, self.calls, self.slots = so_far, [so_far], {}, [], {}
         self.usage, self.finish, self.whole = {}, "", False  # whole: the server marked the end
         self.items: list[tuple[int, dict]] = []  # of the Responses API, with their numbers
 
@@ -1461,7 +1461,7 @@ class Draft:
 
     def reply(self) -> tuple[dict, dict]:
         """The message as it stands in the history, valid whatever came, and what is wrong with which of its calls."""
-        calls, faults, mended = {}, {}, bool(self.begun)
+        calls, faults, mended = {}, {}, bool(self.so_far)
         for call in self.calls:
             id = call["id"] if call["id"] and call["id"] not in calls else secrets.token_hex(5)[:9]
             name = re.sub(r"[^a-zA-Z0-9_-]", "_", call["name"].partition("<|")[0])[:64] or "unnamed"
@@ -1890,7 +1890,7 @@ class Agent:
         self.workspace = Workspace(directory, output, *bounds)
         self.snapshots = Snapshots(directory, session.path.parents[1], session.id)
         self.stopped, self.busy, self.leaving = threading.Event(), False, False
-        self.began, self.begun = 0.0, False  # the time of the turn's begin; whether this run is in the journal
+        self.began, self.recorded = 0.0, False  # the time of the turn's begin; whether this run is in the journal
         self.approve: Callable[[Event], str] | None = None  # answers what is asked: y, a, or why not
         self.hints: Callable[[], list[str]] = list  # what the user has said since the last look; asked at each tick
         self.heard: list[str] = []  # hints that the model has not got yet
@@ -1953,8 +1953,8 @@ class Agent:
 
     def begin(self) -> Iterator[Event]:
         """Records, once in a run, that the session begins or goes on."""
-        if not self.begun:
-            self.begun, own = True, self.session.path
+        if not self.recorded:
+            self.recorded, own = True, self.session.path
             if others := [path.stem for path in own.parent.glob("*.jsonl") if path != own and in_use(path)]:
                 yield Noticed(f"another agent is at work in this directory, in session {others[0]}")
             yield self.opened()
@@ -2012,7 +2012,7 @@ class Agent:
             if not isinstance(result, str):
                 result = yield from self.perform(call["id"], tool, result)
         except Exception as error:
-            result, end = "error: " + " ".join(str(error).split())[:1000], error
+            result, end = "error: " + one_line(str(error), 1_000), error
             result += self.sandbox.hint(result)
         times = self.repeated(json.dumps([call["function"], result]))
         result += SAME_AGAIN.format(times) * (times >= 3)
@@ -2270,6 +2270,10 @@ class Agent:
             threading.Thread(target=self.load_vocabulary, daemon=True).start()
         return tokens
 
+    def fullness(self) -> float:
+        """The share of the context window that the next request takes."""
+        return self.tokens() / self.window
+
     def count(self, message: dict | str) -> int:
         """Tokens of a message: about, and exactly once tiktoken's vocabulary is there."""
         text = json.dumps(message, ensure_ascii=False)
@@ -2300,7 +2304,7 @@ class Agent:
 
     def undo(self, _: str) -> Iterator[Event]:
         """/undo: puts files and conversation back to where they were before the last turn."""
-        trees, here, said = self.session.trees, "", " ".join(" ".join(self.session.said).split())[:60]
+        trees, here, said = self.session.trees, "", one_line(" ".join(self.session.said), 60)
         if not any(message["role"] == "user" for message in self.session.messages) or not self.session.whole:
             return "There is no turn to undo."
         if trees:
@@ -2321,7 +2325,7 @@ class Agent:
             changes = self.snapshots.changes(before, here)
             yield from self.ask_user("", "other", "redo", f"Redo, though files were changed since?\n{changes}")
         yield self.rewrite(Redone())
-        said = " ".join(" ".join(self.session.said).split())[:60]
+        said = one_line(" ".join(self.session.said), 60)
         return f"Done again: {said}\n" + (self.put_back(here, tree) if here and tree else "No file was put back.")
 
     def put_back(self, here: str, tree: str) -> str:
@@ -2332,10 +2336,10 @@ class Agent:
 
     def diff(self, _: str) -> str:
         """/diff: what the session has changed so far."""
-        here = self.snapshots.take(60) if self.session.first else ""
+        here = self.snapshots.take(60) if self.session.first_tree else ""
         if self.snapshots.off:
             return f"This is not known: {self.snapshots.off}"
-        return (here and self.snapshots.changes(self.session.first, here)) or "No file was changed."
+        return (here and self.snapshots.changes(self.session.first_tree, here)) or "No file was changed."
 
     def show_context(self, _: str) -> str:
         """/context: how large the context window is, how full, and of what."""
@@ -2344,8 +2348,7 @@ class Agent:
         summary = self.count(self.session.summary) if self.session.summary else 0
         parts = {"instructions and tools": self.fixed() - sum(pinned.values()), **pinned}
         parts |= {"summary": summary, "messages": messages - summary}
-        full = self.tokens()
-        told = f"context window: {self.window:,} tokens, {full / self.window:.0%} full ({full:,})\n"
+        told = f"context window: {self.window:,} tokens, {self.fullness():.0%} full ({self.tokens():,})\n"
         return told + "\n".join(f"{n:12,}  {part}" for part, n in parts.items() if n)
 
     def change_model(self, name: str) -> Iterator[Event]:
@@ -2368,7 +2371,7 @@ class Agent:
 
     def show_cost(self, _: str) -> str:
         """/cost: what the session has used so far."""
-        return spent(self.session.usage)
+        return in_words(self.session.usage)
 
     def save(self, name: str) -> str:
         """/save FILE.md: writes the conversation as Markdown into a new file."""
@@ -2506,8 +2509,8 @@ class Terminal:
         self.rich = log.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
         self.keyboard: Keyboard | None = None
         self.full: Callable[[], float] = float  # the share of the context window that is in use
-        self.begun, self.doing, self.since, self.until = 0.0, "", 0.0, 0.0  # of the turn; of what goes on now
-        self.begun_reply = False  # whether some of the reply was shown
+        self.began, self.doing, self.since, self.until = 0.0, "", 0.0, 0.0  # of the turn; of what goes on now
+        self.replying = False  # whether some of the reply was shown
         self.answer, self.fenced = "", False  # its line that is not whole yet; whether it is in a block of code
         self.thought, self.printed = "", ""  # by the model before it answers, and by a command: the last of it
         self.bottom: list[str] = []  # the rows as they are there
@@ -2515,20 +2518,21 @@ class Terminal:
 
     def show(self, happened: Event):
         """Shows an event."""
-        self.begun = self.begun or happened.time
+        self.began = self.began or happened.time
         match happened:
             case UserSaid():
                 self.does("running" if happened.text.startswith("!") else "thinking")
             case Hinted() | Compacted():
                 self.does("thinking")
             case TextArrived() if self.talking:
-                self.begun_reply = True
+                self.replying, self.doing = True, "answering"
                 self.stream(happened.text)
             case Reasoned():
+                self.doing = "thinking"
                 self.thought = (self.thought + happened.text)[-1_000:]
             case ModelReplied():
                 self.end_line()
-                self.thought, self.fenced, self.begun_reply = "", False, False
+                self.thought, self.fenced, self.replying = "", False, False
                 if not self.talking and "tool_calls" in happened.message:
                     self.line(happened.message["content"])
             case ToolCalled():
@@ -2546,9 +2550,9 @@ class Terminal:
                 self.line("\n".join(few(happened.text, 5)))
             case Retrying():
                 self.does("trying again", happened.seconds)
-                withdrawn = "; what was shown of this reply is withdrawn" * self.begun_reply
+                withdrawn = "; what was shown of this reply is withdrawn" * self.replying
                 self.line(f"! {happened.reason}\n! trying again in {happened.seconds:.1f} s{withdrawn}", "33")
-                self.thought, self.fenced, self.begun_reply = "", False, False
+                self.thought, self.fenced, self.replying = "", False, False
             case Noticed():
                 self.line(f"! {happened.text}", "33")
             case Result():
@@ -2556,12 +2560,12 @@ class Terminal:
 
     def show_result(self, result: Event):
         """Shows how a turn ended, and what it took."""
-        took, self.begun, self.doing = result.time - self.begun, 0.0, ""
+        took, self.began, self.doing = result.time - self.began, 0.0, ""
         answered = result.status in ("done", "needs_input")
         self.write("\n" * (not self.fresh))
         self.line("" if answered else f"! {result.status}: {result.text}", "33")
         if result.steps:
-            told = f"{plural(result.steps, 'step')}, {took:,.0f} s, {spent(result.usage)}"
+            told = f"{plural(result.steps, 'step')}, {took:,.0f} s, {in_words(result.usage)}"
             self.line(f"[{told}; context window {self.full():.0%}]", "2")
         if answered and not self.talking:
             self.line(result.text, stream=self.out)
@@ -2778,7 +2782,12 @@ def outline(path: Path) -> str:
     words = next((fact.text for fact in facts if isinstance(fact, UserSaid)), "")
     done = f"{plural(sum(result.steps for result in results), 'step'):>12}  {tokens:12,} tokens"
     damaged = f"  ! {facts[-1].text}" if isinstance(facts[-1], Noticed) else ""
-    return f"{path.stem}  {done}  {'at work' if in_use(path) else ended:11}  {' '.join(words.split())[:60]}{damaged}"
+    return f"{path.stem}  {done}  {'at work' if in_use(path) else ended:11}  {one_line(words, 60)}{damaged}"
+
+
+def outlines(folder: Path) -> str:
+    """A line for each session of a directory, the oldest first."""
+    return "\n".join(map(outline, sorted(folder.glob("*.jsonl")))) or "no sessions of this directory yet"
 
 
 def play(agent: Agent, text: str, show: Callable[[Event], None]) -> Event:
@@ -2871,7 +2880,7 @@ class Conversation:
 
     def meet(self, agent: Agent):
         """Talks to this agent from now on."""
-        self.agent, self.next, self.terminal.full = agent, None, lambda: agent.tokens() / agent.window
+        self.agent, self.next, self.terminal.full = agent, None, agent.fullness
         self.history = agent.session.path.parents[1] / "history"
         own = [self.help, self.start, self.edit, self.sessions, self.resume, self.exit]
         agent.commands.update({f"/{command.__name__}": command for command in own})
@@ -2907,7 +2916,7 @@ class Conversation:
     def turn(self, said: str) -> Event:
         """Lets the agent do what was said; gives back the Result. What it has not heard of comes next, or, if the turn
         did not come to its end, stands in the prompt."""
-        self.terminal.begun = 0.0  # what was shown at the prompt began no turn
+        self.terminal.began = 0.0  # what was shown at the prompt began no turn
         if not self.keyboard:
             return play(self.agent, said, self.show)
         self.agent.ordered(said)  # the ValueError comes before any key is read
@@ -3092,7 +3101,7 @@ class Conversation:
 
     def sessions(self, _: str) -> str:
         """/sessions: this directory's sessions: when, how long, how they ended, first words."""
-        return "\n".join(map(outline, sorted(self.agent.session.path.parent.glob("*.jsonl")))) or "None yet."
+        return outlines(self.agent.session.path.parent)
 
     def resume(self, id: str) -> str:
         """/resume [ID]: goes on with another session; without ID the newest other one of this directory."""
@@ -3224,8 +3233,7 @@ def run(config: Config) -> int:
     """Runs a replay, a task or a conversation; gives back the exit code. OSError or ValueError if it cannot begin."""
     check_config(config)
     if config.sessions:
-        lines = [outline(path) for path in sorted(sessions_of(config.start_dir or ".").glob("*.jsonl"))]
-        Terminal(sys.stdout, sys.stdout).line("\n".join(lines) or "no sessions of this directory yet")
+        Terminal(sys.stdout, sys.stdout).line(outlines(sessions_of(config.start_dir or ".")))
         return EXIT_CODES["done"]
     config = config if config.replay else find_model(config)
     facts = read_journal(Path(config.replay)) if config.replay else []
@@ -3240,7 +3248,7 @@ def run(config: Config) -> int:
     talk = None if facts or config.task else Conversation(agent, terminal, show)
     if not talk:
         heed_signals(agent)
-        agent.hints, terminal.full = terminal.attend, lambda: agent.tokens() / agent.window
+        agent.hints, terminal.full = terminal.attend, agent.fullness
     try:
         if not config.json:
             greet(agent, terminal, talk)

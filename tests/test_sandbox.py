@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from scripted import Server, calls, say
 
-from tinyagent import Sandbox, Workspace, beside
+from tinyagent import Sandbox, Workspace, all_but
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 VERSION = LIBC.syscall(444, None, 0, 1) if sys.platform == "linux" else 0
@@ -307,7 +307,7 @@ def test_what_stands_beside_the_hidden_is_granted_and_no_link(tmp_path):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "link").symlink_to("a/b/secret")
     hidden = {tmp_path / "a/b/secret", tmp_path / "a/not/there"}
-    assert set(beside(hidden, tmp_path)) == {tmp_path / "d", tmp_path / "a/c", tmp_path / "a/b/open"}
+    assert set(all_but(hidden, tmp_path)) == {tmp_path / "d", tmp_path / "a/c", tmp_path / "a/b/open"}
 
 
 def test_a_denial_is_told_from_another_failure(do, outside):

@@ -113,7 +113,7 @@ STORIES = {
 def test_the_resumed_history_is_the_live_one(tmp_path, name):
     live = new_session(tmp_path, *STORIES[name])
     resumed = Session(live.path)
-    assert (resumed.messages, resumed.system, resumed.open) == (live.messages, live.system, live.open)
+    assert (resumed.messages, resumed.system, resumed.unanswered) == (live.messages, live.system, live.unanswered)
     assert (resumed.directory, resumed.id, resumed.warnings) == ("/somewhere", "20260101-000000-abcd", [])
     assert next_request(resumed) == next_request(live)
 

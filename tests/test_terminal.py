@@ -50,8 +50,8 @@ def test_markdown_is_rendered_line_by_line(window):
     with Server(raw(*parts), prefix=False) as server:
         seen = window(server)
         seen.press("go\r")
-        seen.until("half a li", "thinking", gone=["half a line"])
-        shown = seen.until("half a line", "[1 step", gone=["thinking"])
+        seen.until("half a li", "answering", gone=["half a line", "thinking"])
+        shown = seen.until("half a line", "[1 step", gone=["answering"])
     assert "## Plan\nSome bold and `code **x**`.\n```py\n**raw** # no heading\n```\nhalf a line\n[1 step" in shown
     assert all(char.bold for char in seen.colour("## Plan"))
     assert [char.bold for char in seen.colour("Some bold and")] == [False] * 5 + [True] * 4 + [False] * 4
@@ -68,7 +68,7 @@ def test_a_turn_with_tools(window, workspace):
         seen.press("go\r")
         seen.until("running", "  line 5\n  line 6\n  line 7\n  line 8\n  line 9", gone=["line 4"])
         (workspace / "go").touch()
-        shown = seen.until("Done.", "[2 steps", gone=["running", "thinking"])
+        shown = seen.until("Done.", "[2 steps", gone=["running", "thinking", "answering"])
     assert f"$ Running {count}" in shown.replace("\n", "") and "  exit code 0\n  line 1\n  ... 6 lines ...\n" in shown
     assert "~ Writing a.txt (1 line)\n  @@ line 1 @@\n  +1\n  Wrote 2 bytes" in shown
     assert "- Listing .\n  a.txt\n  go\nDone.\n" in shown
@@ -111,7 +111,7 @@ def test_wide_characters_in_a_narrow_window(window, columns, workspace):
     with Server(calls(printing), raw(*slow, event(STOP)), prefix=False) as server:
         seen = window(server, size=(30, columns))
         seen.press("go\r")
-        seen.until("step", gone=["running", "thinking"])
+        seen.until("step", gone=["running", "thinking", "answering"])
     text = "".join(seen.screen)
     letters, on_screen = (re.sub(r"[\s\ufe0f]", "", normalize("NFC", part)) for part in (WIDE, text))
     assert letters in on_screen
@@ -125,7 +125,7 @@ def test_a_window_that_becomes_narrower(window):
         seen.press("go\r")
         seen.until("word10")
         seen.child.setwinsize(30, 50)
-        shown = seen.until("[1 step", gone=["thinking"])
+        shown = seen.until("[1 step", gone=["thinking", "answering"])
     assert "A first line." in shown and all(f"word{i:02}" in seen.printed.decode() for i in range(40))
 
 
@@ -147,7 +147,7 @@ def test_a_flood_of_chunks_arrives_complete(window):
     with Server(raw(b"".join(event(chunk({"content": word})) for word in words), event(STOP)), prefix=False) as server:
         seen = window(server)
         seen.press("go\r")
-        seen.until("[1 step", gone=["thinking"])
+        seen.until("[1 step", gone=["thinking", "answering"])
     shown = re.sub(rb"\x1b\[[\d;?]*[A-Za-z]", b"", seen.printed)
     assert all(f"{number}".encode() in shown for number in range(5000))
 
