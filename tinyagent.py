@@ -137,6 +137,7 @@ def in_words(usage: dict) -> str:
 # --------------------------------------------------------------------------------------------------------- 1 Config
 
 APIS = ("auto", "chat", "responses")
+RESUME = {"kind": str, "nargs": "?", "const": ""}
 SANDBOX = {"nargs": "?", "const": "on", "choices": ("on", "offline")}
 
 
@@ -158,9 +159,7 @@ def numbers(text: str) -> str:
 class Config:
     """What the user chose: made in `main`, read by all, changed by nobody."""
 
-    task: str | None = option(
-        None, "TASK", "do this and exit; it stands before --resume or --sandbox; else: a conversation", str, nargs="?"
-    )
+    task: str | None = option(None, "TASK", "do this and exit; it stands before --resume and --sandbox", str, nargs="?")
     start_dir: str | None = option(None, "DIR", "directory to work in; else a new temporary one", str)
     model: str = option("", "NAME", "else $OPENAI_MODEL, a local server's first model, or gpt-6.2-sol")
     base_url: str = option("", "URL", "else $OPENAI_BASE_URL, or OpenAI; with neither this nor a key, a local server")
@@ -173,17 +172,13 @@ class Config:
     max_output: int = option(0, "N", "limit of one reply in tokens, passed on when set")
     reasoning_effort: str = option("", "WORD", "passed on to the model when set")
     api: str = option("auto", "API", "chat or responses; auto: chat, until the server wants the other", choices=APIS)
-    stall_seconds: str = option("900,300", "FIRST,BETWEEN", "longest silence before a reply, and within", numbers)
+    stall_seconds: str = option("900,300", "FIRST,BETWEEN", "seconds a reply may be silent at first, and within", numbers)
     enable: str = option("", "TOOLS", "more tools for the model, with commas between them: fetch_url")
     allow_private: bool = option(False, "", "let fetch_url reach this machine and its networks, not only the internet")
     text_calls: bool = option(False, "", "take a reply that is one JSON object for a call: some small models write so")
-    resume: str | None = option(
-        None, "ID", "go on with this session (or PATH of one), or the directory's newest", str, nargs="?", const=""
-    )
+    resume: str | None = option(None, "ID", "go on with this session (ID or PATH), or the directory's newest", **RESUME)
     sessions: bool = option(False, "", "list the directory's sessions: when, how long, how they ended, first words")
-    sandbox: str = option(
-        "", "offline", "tools write only below DIR and see no secrets; offline: no network either", **SANDBOX
-    )
+    sandbox: str = option("", "offline", "tools write only below DIR, see no secrets; offline: no network", **SANDBOX)
     replay: str = option("", "FILE", "take the replies from a recorded session, run the tools for real")
     ask: bool = option(False, "", "ask before each command and each write")
     json: bool = option(False, "", "print events as JSON lines, last the result")
