@@ -172,7 +172,7 @@ class Config:
     max_output: int = option(0, "N", "limit of one reply in tokens, passed on when set")
     reasoning_effort: str = option("", "WORD", "passed on to the model when set")
     api: str = option("auto", "API", "chat or responses; auto: chat, until the server wants the other", choices=APIS)
-    stall_seconds: str = option("900,300", "FIRST,BETWEEN", "seconds a reply may be silent at first, and within", numbers)
+    stall_seconds: str = option("900,300", "FIRST,BETWEEN", "seconds of silence before a reply, and within", numbers)
     enable: str = option("", "TOOLS", "more tools for the model, with commas between them: fetch_url")
     allow_private: bool = option(False, "", "let fetch_url reach this machine and its networks, not only the internet")
     text_calls: bool = option(False, "", "take a reply that is one JSON object for a call: some small models write so")
