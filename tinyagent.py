@@ -2333,7 +2333,7 @@ class Agent:
         """/diff: what the session has changed so far."""
         here = self.snapshots.take(60) if self.session.first_tree else ""
         if self.snapshots.off:
-            return f"This is not known: {self.snapshots.off}"
+            return f"What was changed is not known: {self.snapshots.off}"
         return (here and self.snapshots.changes(self.session.first_tree, here)) or "No file was changed."
 
     def show_context(self, _: str) -> str:
@@ -2815,17 +2815,6 @@ def heed_signals(agent: Agent):
         signal.signal(number, partial(stop, agent))
 
 
-def typed_line(prompt: str) -> str:
-    """input(), where no signal is missed: one that comes in the instant in which it begins is heeded at the next tick
-    of a clock, not with the next key."""
-    signal.signal(signal.SIGALRM, lambda *_: None)
-    signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
-    try:
-        return input(prompt)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
 def recall(session: Session) -> str:
     """Where a session was: the user's last words, and the model's."""
     words = {message["role"]: shortened(message["content"].strip(), 600) for message in session.messages}
@@ -2867,6 +2856,7 @@ class Conversation:
 
     def __init__(self, agent: Agent, terminal: Terminal, show: Callable[[Event], None]):
         self.show, self.terminal, self.over = show, terminal, False
+        self.asked = ""  # at which prompt the user types
         self.prompt = "> " if sys.stdin.isatty() and (sys.stdout.isatty() or not agent.config.json) else ""
         self.queue: list[str] = []  # what will be said next
         self.next: Agent | None = None  # another session's, which goes on after this turn
@@ -2948,7 +2938,7 @@ class Conversation:
         self.agent.busy = False  # so that a Ctrl-C ends the waiting
         try:
             with self.paused():
-                return typed_line("Do this? y: yes, a: always, or why not: ")
+                return self.typed_line("Do this? y: yes, a: always, or why not: ")
         except (KeyboardInterrupt, EOFError):
             self.agent.stopped.set()
             with suppress(OSError):
@@ -2965,7 +2955,18 @@ class Conversation:
         os.kill(os.getpid(), signal.SIGSTOP)
         termios.tcsetattr(0, termios.TCSANOW, modes)
         if self.readline and not self.agent.busy:
-            print(end=self.prompt + self.readline.get_line_buffer(), flush=True)
+            print(end=self.asked + self.readline.get_line_buffer(), flush=True)
+
+    def typed_line(self, prompt: str) -> str:
+        """input(), where no signal is missed: one that comes in the instant in which it begins is heeded at the next
+        tick of a clock, not with the next key."""
+        self.asked = prompt
+        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
+        try:
+            return input(prompt)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
 
     @contextmanager
     def paused(self):
@@ -3015,7 +3016,7 @@ class Conversation:
             typed, self.keyboard.typed = self.keyboard.typed, ""
             self.readline.set_startup_hook(lambda: self.readline.insert_text(typed))
         try:
-            return typed_line(prompt)
+            return self.typed_line(prompt)
         finally:
             if self.readline:
                 self.readline.set_startup_hook()

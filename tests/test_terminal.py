@@ -423,6 +423,21 @@ def test_suspended_and_on_again(window, workspace):
     assert last(server)[-1] == ("user", "half a line")
 
 
+def test_suspended_at_a_question(window):
+    with Server(calls(shell("echo hello")), say("I see."), prefix=False) as server:
+        seen = window(server, "--ask")
+        seen.press("go\r")
+        seen.until("why not:")
+        seen.press("not ")
+        seen.until("why not: not")
+        seen.press(SUSPEND)
+        stopped(seen)
+        seen.child.kill(signal.SIGCONT)
+        seen.until("why not: not")
+        seen.press("that\r")
+        seen.until("I see.", "user says: not that")
+
+
 def test_an_editor_that_spoils_the_terminal(window, tmp_path):
     editor = tmp_path / "editor"
     spoil = f'cat "$1" > {tmp_path}/given; echo from the editor >> "$1"; stty raw -echo'
