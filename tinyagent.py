@@ -53,6 +53,7 @@ from functools import cached_property, partial, wraps
 from importlib.util import find_spec
 from itertools import accumulate, dropwhile, zip_longest
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
 from unicodedata import category, east_asian_width
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
@@ -2670,8 +2671,8 @@ KEYS_HELP = """!COMMAND
     runs a command of your own; the model reads what it prints
 @PATH
     names a file for the model; Tab completes it
-A line that ends in \\, or stands between ``` lines, goes on. What you type while it works reaches the model between two
-tool calls. Ctrl-C stops what it does; at an empty prompt it ends the program, as Ctrl-D does."""
+A line that ends in \\, or stands between ``` lines, goes on. What you type while it works reaches the model between \
+two tool calls. Ctrl-C stops what it does; at an empty prompt it ends the program, as Ctrl-D does."""
 DEMO = Path(__file__).with_name("tests") / "sessions" / "hello.jsonl"
 NO_MODEL = f"""no model: OPENAI_API_KEY is not set, and no server answers on this machine. To go on,
   set a key:              export OPENAI_API_KEY=...
@@ -2821,6 +2822,12 @@ def recall(session: Session) -> str:
     said = shortened("\n".join(session.said).strip(), 600)
     told = f"You said last:\n{said}" if said else "Nothing was said yet."
     return f"{told}\n\nThe model said last:\n{words['assistant']}" if words.get("assistant") else told
+
+
+def wrapped(text: str) -> str:
+    """The text, its lines broken between words where the terminal ends."""
+    columns, lines = shutil.get_terminal_size().columns, text.split("\n")
+    return "\n".join(fill(line, columns, subsequent_indent=" " * (4 * line.startswith(" "))) for line in lines)
 
 
 def other_sessions(session: Session) -> list[Path]:
@@ -3073,7 +3080,7 @@ class Conversation:
     def help(self, _: str) -> str:
         """/help: what can be typed."""
         texts = [" ".join(inspect.getdoc(command).split()) for command in self.agent.commands.values()]
-        return "\n".join([*(text.replace(": ", "\n    ", 1) for text in sorted(texts)), KEYS_HELP])
+        return wrapped("\n".join([*(text.replace(": ", "\n    ", 1) for text in sorted(texts)), KEYS_HELP]))
 
     def start(self, _: str) -> str:
         """/start: has the model look at spec.txt, plan.txt and what else is there, and say how far it is."""
@@ -3220,7 +3227,7 @@ def greet(agent: Agent, terminal: Terminal, talk: Conversation | None):
     config = agent.config
     terminal.line(f"tinyagent in {agent.workspace.directory}, model {config.model} {config.base_url}".rstrip())
     if talk and talk.prompt:
-        terminal.line(first_screen(agent))
+        terminal.line(wrapped(first_screen(agent)))
     if talk and config.resume is not None:
         terminal.line(recall(agent.session))
 

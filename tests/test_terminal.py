@@ -632,6 +632,15 @@ def test_the_seconds_of_a_turn_begin_with_it(window):
         seen.say("hello", "[1 step, 0 s")
 
 
+def test_our_own_lines_break_between_words(window):
+    with Server(prefix=False) as server:
+        seen = window(server, size=(60, 50))
+        seen.say("/help", "/undo")
+        shown = "\n".join(seen.screen)
+    told = "without asking (/ask on changes that)", "has the model look at spec.txt", "What you type while it works"
+    assert [text for text in told if text not in " ".join(shown.split())] == []
+
+
 def test_the_first_screen(window, workspace):
     (workspace / "spec.txt").write_text("a spec")
     with Server(say("Hello."), prefix=False) as server:
