@@ -1477,14 +1477,22 @@ class Draft:
         return clean(message), faults
 
     def items_fit(self) -> bool:
-        """Whether the items of the Responses API are in order and say what the reply says: so they can go back."""
-        numbers, kinds = [number for number, _ in self.items], [given(str, item.get("type")) for _, item in self.items]
-        messages, calls = ([i for _, i in self.items if i.get("type") == k] for k in ("message", "function_call"))
-        parts = [given(dict, part) for item in messages for part in given(list, item.get("content"))]
-        said = "".join(given(str, part.get("text")) + given(str, part.get("refusal")) for part in parts)
-        called = [[call.get(name) for name in ("call_id", "name", "arguments")] for call in calls]
-        ours = [[call["id"], call["name"], call["arguments"]] for call in self.calls]
-        return numbers == sorted({*numbers}) and all(kinds) and said == self.text and called == ours
+        """Whether the items of the Responses API are such as it takes, in order, and say what the reply says: so they
+        can go back."""
+        from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseReasoningItem
+
+        kinds = {"message": ResponseOutputMessage, "function_call": ResponseFunctionToolCall}
+        kinds["reasoning"] = ResponseReasoningItem
+        try:
+            items = [kinds[item["type"]].model_validate(item) for _, item in self.items]
+        except (LookupError, TypeError, ValueError):
+            return False
+        parts = [part for item in items if item.type == "message" for part in item.content]
+        said = "".join(part.text if part.type == "output_text" else part.refusal for part in parts)
+        called = [(item.call_id, item.name, item.arguments) for item in items if item.type == "function_call"]
+        sealed = all(item.encrypted_content for item in items if item.type == "reasoning")  # else it stays with them
+        numbers, ours = [number for number, _ in self.items], [(c["id"], c["name"], c["arguments"]) for c in self.calls]
+        return numbers == sorted({*numbers}) and sealed and said == self.text and called == ours
 
     def tokens(self) -> dict:
         """What the server counted: tokens, and dollars if it says so."""

@@ -470,6 +470,36 @@ def test_items_in_another_order_do_not_go_back(agent, change):
     ]
 
 
+UNFIT = {  # kind of an item, and what is done to it
+    "no seal": ("reasoning", lambda item: item.pop("encrypted_content")),
+    "the seal is null": ("reasoning", lambda item: item.update(encrypted_content=None)),
+    "the seal is a number": ("reasoning", lambda item: item.update(encrypted_content=5)),
+    "no summary": ("reasoning", lambda item: item.pop("summary")),
+    "another kind": ("reasoning", lambda item: item.update(type="thinking")),
+    "no kind": ("reasoning", lambda item: item.pop("type")),
+    "a list for a kind": ("reasoning", lambda item: item.update(type=[])),
+    "another role": ("message", lambda item: item.update(role=" assistant")),
+    "no role": ("message", lambda item: item.pop("role")),
+    "no id": ("message", lambda item: item.pop("id")),
+    "a part of no kind": ("message", lambda item: item["content"][0].pop("type")),
+    "a part that is a number": ("message", lambda item: item["content"].append(7)),
+    "a name that is null": ("function_call", lambda item: item.update(name=None)),
+}
+
+
+@pytest.mark.parametrize(("kind", "change"), UNFIT.values(), ids=UNFIT)
+def test_items_that_are_not_as_the_api_has_them_do_not_go_back(agent, kind, change):
+    parts = [*response("A text.", [ECHO]).parts]
+    for place, part in enumerate(parts[:-1]):
+        data = json.loads(part.partition(b"data: ")[2])
+        if data["type"] == "response.output_item.done" and data["item"]["type"] == kind:
+            change(data["item"])
+            parts[place] = happened(data)
+    with Server(NOT_HERE, raw(*parts[:-1], happened(parts[-1].last)), response("Done.")) as server:
+        assert result(agent(server)).status == "done"
+    assert [item.get("type", "message") for item in items(server)][:1] == ["message"]
+
+
 def test_reasoning_that_a_server_does_not_take_is_left_out_from_then_on(agent):
     unfit = error(400, {"error": {"message": "Item 'rs_1' of type 'reasoning' came without its item."}})
     script = NOT_HERE, response(calls=[ECHO]), unfit, response("Done."), response("Again.")
