@@ -2834,8 +2834,8 @@ def recall(session: Session) -> str:
 
 def wrapped(text: str) -> str:
     """The text, its lines broken between words where the terminal ends."""
-    columns, lines = shutil.get_terminal_size().columns, text.split("\n")
-    return "\n".join(fill(line, columns, subsequent_indent=" " * (4 * line.startswith(" "))) for line in lines)
+    columns, lines = os.get_terminal_size(1).columns if os.isatty(1) else 0, text.split("\n")
+    return "\n".join(fill(line, columns or 80, subsequent_indent=" " * (4 * line.startswith(" "))) for line in lines)
 
 
 def other_sessions(session: Session) -> list[Path]:
