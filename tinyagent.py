@@ -2071,7 +2071,7 @@ class Agent:
         if not self.approve:
             raise Trouble("needs_input", f"not done, since nobody is there to be asked: {question.plan[:500]}")
         yield question
-        answer = self.approve(question).strip()
+        answer = "" if self.reason_to_end() else self.approve(question).strip()
         if answer.lower() in ("a", "always"):
             self.allowed.add(question.tool)
         elif answer.lower() not in ("y", "yes"):
@@ -2811,11 +2811,14 @@ def play(agent: Agent, text: str, show: Callable[[Event], None]) -> Event:
 
 
 def stop(agent: Agent, number: int, _frame):
-    """The first Ctrl-C, SIGTERM or SIGHUP ends the turn; the next, or one outside a turn, ends the program."""
-    agent.leaving = agent.leaving or number != signal.SIGINT
-    if not agent.busy or agent.stopped.is_set():
+    """Ctrl-C ends the turn, a second one the program at once; SIGTERM and SIGHUP end the turn, and then the program. So
+    does each outside a turn; what ends the program already is not disturbed."""
+    interrupt, leaving = number == signal.SIGINT, agent.leaving
+    agent.leaving = leaving or not interrupt
+    if agent.busy and not (interrupt and agent.stopped.is_set()):
+        agent.stopped.set()
+    elif interrupt or not leaving:
         raise KeyboardInterrupt
-    agent.stopped.set()
 
 
 def heed_signals(agent: Agent):
@@ -2975,8 +2978,13 @@ class Conversation:
     def typed_line(self, prompt: str) -> str:
         """input(), where no signal is missed: one that comes in the instant in which it begins is heeded at the next
         tick of a clock, not with the next key."""
+
+        def tick(*_):
+            if self.agent.leaving:
+                raise KeyboardInterrupt
+
         self.asked = prompt
-        signal.signal(signal.SIGALRM, lambda *_: None)
+        signal.signal(signal.SIGALRM, tick)
         signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
         try:
             return input(prompt)
@@ -3277,6 +3285,7 @@ def run(config: Config) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         return EXIT_CODES["interrupted" if agent.leaving else "error"]
     finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # a tick may be left
         with suppress(OSError):  # the output may be gone
             say_goodbye(talk.agent if talk else agent, show, terminal)
 

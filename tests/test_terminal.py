@@ -346,7 +346,7 @@ def test_an_interrupt_drops_the_line_and_the_arrow_brings_it_back(window):
 @pytest.mark.parametrize("when", ["at the prompt", "in a turn"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
 def test_signals_end_it_whole(window, workspace, home, number, when):
-    with Server(calls(shell("sleep 1234 & echo $! > pid; wait")), prefix=False) as server:
+    with Server(calls(shell("trap '' TERM; echo $$ > pid; while :; do sleep 1; done")), prefix=False) as server:
         seen = window(server)
         if when == "in a turn":
             seen.press("go\r")
@@ -356,7 +356,9 @@ def test_signals_end_it_whole(window, workspace, home, number, when):
         else:
             seen.press("half\\\ra line")
             seen.until(". a line")
-        seen.child.kill(number)
+        for other in (number, signal.SIGTERM, signal.SIGHUP):  # also one after the other
+            seen.child.kill(other)
+            seen.look()
         assert seen.ended() == 130
         again = window(server)
         again.press(UP)
