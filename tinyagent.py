@@ -2821,10 +2821,10 @@ def stop(agent: Agent, number: int, _frame):
         raise KeyboardInterrupt
 
 
-def heed_signals(agent: Agent):
-    """Lets signals end what this agent does."""
+def heed_signals(heed: Callable | int):
+    """Lets this be done when a signal comes that wants to end the program."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
-        signal.signal(number, partial(stop, agent))
+        signal.signal(number, heed)
 
 
 def recall(session: Session) -> str:
@@ -2892,7 +2892,7 @@ class Conversation:
         if self.keyboard:
             agent.hints = self.hear
             signal.signal(signal.SIGTSTP, self.suspend)
-        heed_signals(agent)
+        heed_signals(partial(stop, agent))
 
     def run(self) -> int:
         """A turn for each message; gives back the exit code."""
@@ -2988,6 +2988,8 @@ class Conversation:
         signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
         try:
             return input(prompt)
+        except SystemError as error:  # so it ends when another signal comes while one is heeded
+            raise KeyboardInterrupt from error
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -3266,7 +3268,7 @@ def run(config: Config) -> int:
     show = show_json if config.json else terminal.show
     talk = None if facts or config.task else Conversation(agent, terminal, show)
     if not talk:
-        heed_signals(agent)
+        heed_signals(partial(stop, agent))
         agent.hints, terminal.full = terminal.attend, agent.fullness
     try:
         if not config.json:
@@ -3285,7 +3287,6 @@ def run(config: Config) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         return EXIT_CODES["interrupted" if agent.leaving else "error"]
     finally:
-        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # a tick may be left
         with suppress(OSError):  # the output may be gone
             say_goodbye(talk.agent if talk else agent, show, terminal)
 
@@ -3318,4 +3319,10 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+    finally:
+        heed_signals(signal.SIG_IGN)  # else one that comes now would decide on the exit code
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)  # a tick may be left
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # and a Ctrl-C ends what hangs
+    sys.exit(code)

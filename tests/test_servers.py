@@ -389,7 +389,7 @@ NO_CALLS = {
     "a list": f"[{CALL}]",
     "broken": CALL[:-1],
     "name no text": '{"name": ["run_shell_command"], "arguments": {}}',
-    "too deep": CALL.replace('"touch X"', "[" * 5_000 + "]" * 5_000),
+    "too deep": CALL.replace('"touch X"', "[" * 100_000 + "]" * 100_000),
 }
 
 
