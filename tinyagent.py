@@ -2072,9 +2072,9 @@ class Agent:
             raise Trouble("needs_input", f"not done, since nobody is there to be asked: {question.plan[:500]}")
         yield question
         answer = "" if self.reason_to_end() else self.approve(question).strip()
-        if answer.lower() in ("a", "always"):
+        if answer.lower() in ("a", "always") and question.kind != "other":
             self.allowed.add(question.tool)
-        elif answer.lower() not in ("y", "yes"):
+        elif answer.lower() not in ("y", "yes", "a", "always"):
             raise ValueError("not done: " + (self.reason_to_end() or f"the user says: {answer or 'no'}"))
 
     def snap(self) -> Iterator[Event]:
@@ -2315,7 +2315,7 @@ class Agent:
             here = self.snapshots.take(60)
             if here != trees[-1]:
                 changes = self.snapshots.changes(trees[-1], here) if here else self.snapshots.off
-                yield from self.ask_user("", "other", "undo", f"Undo, though files were changed since?\n{changes}")
+                yield from self.ask_user("", "other", "undo", f"Undo this, too? It was changed since.\n{changes}")
         yield self.rewrite(Undone(here))
         return f"Taken back: {said}\n" + (self.put_back(here, trees[0]) if here else "No file was put back.")
 
@@ -2327,7 +2327,7 @@ class Agent:
         before = next((fact.tree for fact in turn if isinstance(fact, Snapped)), here)
         if here and tree and here != before:
             changes = self.snapshots.changes(before, here)
-            yield from self.ask_user("", "other", "redo", f"Redo, though files were changed since?\n{changes}")
+            yield from self.ask_user("", "other", "redo", f"Redo, and lose this? It was changed since.\n{changes}")
         yield self.rewrite(Redone())
         said = one_line(" ".join(self.session.said), 60)
         return f"Done again: {said}\n" + (self.put_back(here, tree) if here and tree else "No file was put back.")
@@ -2545,8 +2545,10 @@ class Terminal:
             case Changing():
                 for line in few(happened.diff, 20):
                     self.line(line, {"+": "32", "-": "31"}.get(line[2:3], ""))
-            case Asked() if happened.kind != "edit":
-                self.line("\n".join("  " + line for line in happened.plan.splitlines()))
+            case Asked():
+                lines = ["  " + line for line in happened.plan.strip("\n").splitlines()]
+                if happened.kind != "edit" or lines != few(happened.plan, 20):  # else the diff was shown whole
+                    self.line("\n".join(lines))
             case Printed():
                 self.printed = happened.text
             case ToolReturned():
@@ -2685,8 +2687,8 @@ DEMO = Path(__file__).with_name("tests") / "sessions" / "hello.jsonl"
 NO_MODEL = f"""no model: OPENAI_API_KEY is not set, and no server answers on this machine. To go on,
   set a key:              export OPENAI_API_KEY=...
   or start a server here: {", ".join(LOCAL)}
-  or name one elsewhere:  --base_url URL --model NAME
-  or watch a recording:   python {sys.argv[0]} --replay {DEMO}"""
+  or name one elsewhere:  --base_url URL --model NAME"""
+NO_MODEL += f"\n  or watch a recording:   python {sys.argv[0]} --replay {DEMO}" * DEMO.exists()
 
 
 def find_model(config: Config) -> Config:

@@ -237,6 +237,28 @@ def test_undo_asks_when_somebody_else_changed_files(agent, workspace):
         assert told.session.messages == []
 
 
+def test_always_is_not_for_undo(agent, workspace):
+    with Server(shell("echo 1 > a"), say("One."), shell("echo 2 > a"), say("Two."), prefix=False) as server:
+        told = agent(server)
+        told.approve, asked = answers("a", "no")
+        for text in ("one", "two"):
+            turn(told, text)
+        for name in ("mine", "more"):
+            (workspace / name).write_text("somebody\n")
+            result(told, "/undo")
+    assert len(asked) == 2 and (workspace / "more").exists()
+
+
+def test_a_long_diff_is_shown_whole_before_the_question(window):
+    content = "".join(f"line {number} {'x' * 250} end {number}\n" for number in range(60))
+    with Server(calls(("write_to_file", {"path": "w.txt", "content": content})), say("I see."), prefix=False) as server:
+        seen = window(server, "--ask")
+        seen.press("go\r")
+        seen.until("Do this?")
+        shown = "".join(line.strip() for line in seen.screen)
+    assert [number for number in range(60) if f"end {number}+line" not in shown.replace("Do this", "+line")] == []
+
+
 def test_redo_asks_before_it_overwrites_what_was_written_since(agent, workspace):
     with Server(shell("echo agent > file"), say("Done."), prefix=False) as server:
         told = agent(server)
