@@ -1481,8 +1481,8 @@ class Draft:
         can go back."""
         from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseReasoningItem
 
-        kinds = {"message": ResponseOutputMessage, "function_call": ResponseFunctionToolCall}
-        kinds["reasoning"] = ResponseReasoningItem
+        kinds = {"message": ResponseOutputMessage, "reasoning": ResponseReasoningItem}
+        kinds["function_call"] = ResponseFunctionToolCall
         try:
             items = [kinds[item["type"]].model_validate(item) for _, item in self.items]
         except (LookupError, TypeError, ValueError):
@@ -1490,7 +1490,7 @@ class Draft:
         parts = [part for item in items if item.type == "message" for part in item.content]
         said = "".join(part.text if part.type == "output_text" else part.refusal for part in parts)
         called = [(item.call_id, item.name, item.arguments) for item in items if item.type == "function_call"]
-        sealed = all(item.encrypted_content for item in items if item.type == "reasoning")  # else it stays with them
+        sealed = all(item.encrypted_content for item in items if item.type == "reasoning")  # only so it can come back
         numbers, ours = [number for number, _ in self.items], [(c["id"], c["name"], c["arguments"]) for c in self.calls]
         return numbers == sorted({*numbers}) and sealed and said == self.text and called == ours
 
@@ -2072,10 +2072,10 @@ class Agent:
             raise Trouble("needs_input", f"not done, since nobody is there to be asked: {question.plan[:500]}")
         yield question
         answer = "" if self.reason_to_end() else self.approve(question).strip()
+        if answer.lower() not in ("y", "yes", "a", "always"):
+            raise ValueError("not done: " + (self.reason_to_end() or f"the user says: {answer or 'no'}"))
         if answer.lower() in ("a", "always") and question.kind != "other":
             self.allowed.add(question.tool)
-        elif answer.lower() not in ("y", "yes", "a", "always"):
-            raise ValueError("not done: " + (self.reason_to_end() or f"the user says: {answer or 'no'}"))
 
     def snap(self) -> Iterator[Event]:
         """Takes a snapshot of the files, so that the turn can be undone."""
@@ -2313,9 +2313,7 @@ class Agent:
             return "There is no turn to undo."
         if trees:
             here = self.snapshots.take(60)
-            if here != trees[-1]:
-                changes = self.snapshots.changes(trees[-1], here) if here else self.snapshots.off
-                yield from self.ask_user("", "other", "undo", f"Undo this, too? It was changed since.\n{changes}")
+            yield from self.ask_of_changes("undo", "Undo this, too?", trees[-1], here)
         yield self.rewrite(Undone(here))
         return f"Taken back: {said}\n" + (self.put_back(here, trees[0]) if here else "No file was put back.")
 
@@ -2325,12 +2323,17 @@ class Agent:
             return "There is nothing to redo."
         (tree, turn), here = self.session.undone[-1], self.snapshots.take(60)
         before = next((fact.tree for fact in turn if isinstance(fact, Snapped)), here)
-        if here and tree and here != before:
-            changes = self.snapshots.changes(before, here)
-            yield from self.ask_user("", "other", "redo", f"Redo, and lose this? It was changed since.\n{changes}")
+        if here and tree:
+            yield from self.ask_of_changes("redo", "Redo, and lose this?", before, here)
         yield self.rewrite(Redone())
         said = one_line(" ".join(self.session.said), 60)
         return f"Done again: {said}\n" + (self.put_back(here, tree) if here and tree else "No file was put back.")
+
+    def ask_of_changes(self, order: str, question: str, before: str, here: str) -> Iterator[Event]:
+        """Goes on if the files are as they were in a snapshot, or the user approves. ValueError or Trouble if not."""
+        if here != before:
+            changes = self.snapshots.changes(before, here) if here else self.snapshots.off
+            yield from self.ask_user("", "other", order, f"{question} It was changed since.\n{changes}")
 
     def put_back(self, here: str, tree: str) -> str:
         """Makes the files those of a snapshot; says which could not be."""
@@ -2352,7 +2355,8 @@ class Agent:
         summary = self.count(self.session.summary) if self.session.summary else 0
         parts = {"instructions and tools": self.fixed() - sum(pinned.values()), **pinned}
         parts |= {"summary": summary, "messages": messages - summary}
-        told = f"context window: {self.window:,} tokens, {self.fullness():.0%} full ({self.tokens():,})\n"
+        full = self.tokens()
+        told = f"context window: {self.window:,} tokens, {full / self.window:.0%} full ({full:,})\n"
         return told + "\n".join(f"{n:12,}  {part}" for part, n in parts.items() if n)
 
     def change_model(self, name: str) -> Iterator[Event]:
@@ -2914,7 +2918,7 @@ class Conversation:
                 code = result.exit_code if self.agent.config.json else 0
                 if not self.prompt and result.steps and result.status in ("refused", "unavailable", "error"):
                     return result.exit_code  # nobody is there to mend it
-        for text in [*self.queue, self.keyboard.typed] if self.keyboard else self.queue:
+        for text in filter(None, [*self.queue, self.keyboard.typed if self.keyboard else ""]):
             self.remember(text)
         return EXIT_CODES["interrupted"] if self.agent.leaving else code
 
@@ -3028,8 +3032,10 @@ class Conversation:
                 raise
         except KeyboardInterrupt:
             dropped = text + (self.readline.get_line_buffer() if self.readline else "")
+            if not dropped:
+                raise
             self.remember(dropped)
-            if self.agent.leaving or not dropped:
+            if self.agent.leaving:
                 raise
             print()
             return ""

@@ -376,17 +376,17 @@ SLEEP = "sleep 1234 & echo $! > pid; wait"
 @pytest.mark.parametrize("when", ["in a call", "in a command of one's own", "at a question", "at the prompt"])
 def test_a_terminal_that_goes_away_ends_it(window, workspace, home, when, tmp_path):
     with Server(calls(shell(SLEEP)), prefix=False) as server, open(tmp_path / "errors", "wb") as errors:
-        seen = window(server, *["--ask"] * (when == "at a question"), errors=errors)
+        seen, busy = window(server, *["--ask"] * (when == "at a question"), errors=errors), when.startswith("in a ")
         if when != "at the prompt":
             seen.press("!" + SLEEP + "\r" if "own" in when else "go\r")
-        if "command" in when or "call" in when:
+        if busy:
             number = int(wait_for(workspace / "pid"))
         if when == "at a question":
             seen.until("Do this?")
         with open(os.devnull, "r+b") as nothing:
             os.dup2(nothing.fileno(), seen.child.child_fd)
         assert seen.child.wait() == 130
-        if "command" in when or "call" in when:
+        if busy:
             ends(number)
     assert "Traceback" not in (tmp_path / "errors").read_text()
     for journal in home.glob("*/sessions/*.jsonl"):
@@ -541,9 +541,8 @@ def test_before_anything_was_said_nothing_is_made(run, workspace, home):
 def test_json_lines_are_all_that_is_printed(run, workspace):
     with Server(say("Hello."), prefix=False) as server:
         done = run("--json", "--start_dir", workspace, stdin="/start\n/nonsense\n", server=server)
-    assert [json.loads(line)["type"] for line in done.stdout.splitlines()][-1] == "noticed" and len(
-        server.requests
-    ) == 1
+    kinds = [json.loads(line)["type"] for line in done.stdout.splitlines()]
+    assert kinds[-1] == "noticed" and len(server.requests) == 1
 
 
 def test_json_lines_in_a_file_have_no_prompt_between_them(window, workspace, tmp_path):
