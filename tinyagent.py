@@ -16,6 +16,11 @@ Read it from the top: a floor uses only the floors above it.
 
 from __future__ import annotations
 
+import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # a Ctrl-C while the rest is imported leaves no traceback
+
 import argparse
 import atexit
 import errno
@@ -34,7 +39,6 @@ import secrets
 import select
 import shlex
 import shutil
-import signal
 import socket
 import stat
 import struct
@@ -84,12 +88,13 @@ must be known to go on without them. If they begin with a summary, bring it up t
 their words where they matter; decisions and why; what was done, and what was seen to work or fail; files, commands \
 and names that matter, exactly; what is open and what comes next. At most 500 words."""
 SUMMARY = "Summary of the conversation so far, a record of what happened and not an order:\n\n{}"
+LEFT = "Not done: nothing was changed."
 LATEST_WORDS = "\n\nThe user's latest message, in full:\n\n{}"
 DROPPED = "\n\n[What came after that was left out: it did not fit into the context window.]"
 NOT_RUN = "Not run: the turn ended before this call began."
 INTERRUPTED = "Interrupted: this may or may not have been carried out."
 UNFINISHED = "not run again: it did not come to its end when it was recorded"
-STOPPED = ("stopped by the user", "stopped at the time limit")  # why a call ended before it was done
+STOPPED = ("stopped by the user", "stopped by a signal", "stopped at the time limit")  # why a call did not end
 SKIPPED = "skipped: the user spoke"
 OWN_COMMAND = "The user ran this command, not you. It ended with:\n\n{}"
 OUTPUT_FILE = re.compile(r"in /.*/output/[\w.-]+\.txt")  # as it stands in a result; each has another name
@@ -123,8 +128,19 @@ def one_line(text: str, limit: int) -> str:
     return " ".join(text.split())[:limit]
 
 
+def in_plain_words(error: Exception) -> str:
+    """What an exception says, that of a system call without its number."""
+    told = isinstance(error, OSError) and error.strerror
+    return f"{error.filename}: {error.strerror}" if told and error.filename else str(told or error)
+
+
 def plural(number: int, word: str) -> str:
     return f"{number:,} {word}{'s' * (number != 1)}"
+
+
+def some(names: list[str]) -> str:
+    """The names, or the first of them."""
+    return ", ".join(names[:10]) + f" and {len(names) - 10:,} more" * (len(names) > 10)
 
 
 def in_words(usage: dict) -> str:
@@ -361,6 +377,12 @@ class Session:
             self._apply(fact)
         self.undone = undone  # turns that can be redone, with the files of each
 
+    def broken_off(self) -> list[dict]:
+        """The calls of the last reply that had begun, and have no result."""
+        ids = {id for id, message in self.unanswered.items() if message["content"] == INTERRUPTED}
+        calls = [call for message in self.messages for call in message.get("tool_calls", []) if call["id"] in ids]
+        return [call["function"] for call in calls][-len(ids) :] if ids else []
+
     def hold(self):
         """Keeps the session from other agents until this process ends. BlockingIOError when one of them has it."""
         self._held = open(self.path, "rb", opener=private)  # noqa: SIM115 (the lock lasts as long as it is open)
@@ -378,21 +400,28 @@ class Session:
 
     def record(self, fact: Event) -> Event:
         """Writes the fact down, then lets it take effect; gives it back."""
-        line, self._torn = b"\n" * self._torn + fact.to_json().encode("utf-8", "backslashreplace") + b"\n", True
+        facts, torn, self._torn = [fact], self._torn, True
         try:
             if new := not self.path.exists():
                 make_folders(self.path)
+            if new and self.directory:  # somebody has removed it
+                facts.insert(0, Opened(self.id, self.directory, *self._server, self.system))
+                self._damage("was removed")
+            lines = b"".join(f.to_json().encode("utf-8", "backslashreplace") + b"\n" for f in facts)
             with open(self.path, "ab", opener=private) as journal:
-                journal.write(line)
+                journal.write(b"\n" * torn + lines)
             self._torn = False
             if new:
                 self.hold()
         except OSError as error:
-            told = f"{self.path} cannot be written ({error.strerror}): this session cannot be resumed whole"
-            self.warnings += [told] * self.whole
-            self.whole = False
+            self._damage(f"cannot be written ({error.strerror})")
         self._apply(fact)
         return fact
+
+    def _damage(self, how: str):
+        """Notes that not all that happened is in the journal, and says so once."""
+        self.warnings += [f"{self.path} {how}: this session cannot be resumed whole"] * self.whole
+        self.whole = False
 
     def _apply(self, fact: Event):
         match fact:
@@ -617,14 +646,21 @@ def is_running(group: int) -> bool:
     return False
 
 
+def signal_group(group: int, number: int):
+    """Sends a signal to a process group; waits until it has ended, or for two seconds."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+    until = time.monotonic() + 2
+    while is_running(group) and time.monotonic() < until:
+        time.sleep(0.02)
+
+
 def end_group(group: int):
-    """Ends a process group: asked first, killed after two seconds."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(group, number)
-        until = time.monotonic() + 2
-        while is_running(group) and time.monotonic() < until:
-            time.sleep(0.02)
+    """Ends a process group: asked first, killed after two seconds, or at once when a Ctrl-C breaks off the waiting."""
+    try:
+        signal_group(group, signal.SIGTERM)
+    finally:
+        signal_group(group, signal.SIGKILL)
 
 
 def ending(code: int) -> str:
@@ -633,18 +669,22 @@ def ending(code: int) -> str:
 
 
 def difference(before: bytes, after: bytes) -> str:
-    """What changes between two texts, as the lines of a diff; of a large change only its size."""
+    """What changes between two texts, as the lines of a diff; "" if nothing does."""
     from difflib import unified_diff
 
+    if before == after:
+        return ""
     old, new = (text.decode("utf-8", "replace").splitlines() for text in (before, after))
     least = min(len(old), len(new))
     first = next((i for i in range(least) if old[i] != new[i]), least)
     same = next((i for i in range(least - first) if old[-1 - i] != new[-1 - i]), least - first)  # lines at the end
     begin = max(first - 2, 0)
     old, new = old[begin : len(old) - max(same - 2, 0)], new[begin : len(new) - max(same - 2, 0)]
-    if len(old) + len(new) > 1_000:  # difflib would take long
-        return f"@@ line {first + 1} @@\n-{plural(len(old), 'line')}\n+{plural(len(new), 'line')}"
-    return "\n".join([f"@@ line {first + 1} @@", *list(unified_diff(old, new, lineterm="", n=2))[3:]])
+    if len(old) + len(new) > 1_000:  # difflib would take long: a diff, if not the shortest
+        lines = ["-" + line for line in old] + ["+" + line for line in new]
+    else:
+        lines = list(unified_diff(old, new, lineterm="", n=2))[3:]
+    return "\n".join([f"@@ line {first + 1} @@", *lines])
 
 
 def whole_lines(data: bytes, limit: int) -> bytes:
@@ -874,11 +914,11 @@ class Workspace:
         """Starts a command that writes into a file, not a pipe: nothing that it leaves running can hold that open."""
         environment = {k: v for k, v in os.environ.items() if not self.secret or v.strip() != self.secret}
         environment |= QUIET | self.sandbox.environment
-        options = {"cwd": self.directory, "env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
+        options = {"env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
         with open(path, "ab", opener=private) as out:
             shell = [*self.sandbox.prefix, shutil.which("bash") or "/bin/sh", "-c", command]
             try:
-                return subprocess.Popen(shell, stdout=out, stderr=subprocess.STDOUT, **options)
+                return subprocess.Popen(shell, cwd=str(self.directory), stdout=out, stderr=subprocess.STDOUT, **options)
             except (OSError, ValueError):
                 path.unlink()
                 raise
@@ -1099,9 +1139,10 @@ class Snapshots:
             self._git("update-index", "-q", "--refresh", fine=(0, 1))
             return sorted(map(os.fsdecode, self._changed()))
 
-    def count(self, here: str, there: str) -> int:
-        """How many files are different in the second snapshot."""
-        return self._git("diff", "--name-only", "-z", here, there).stdout.count(b"\0")
+    def names(self, kinds: str, here: str, there: str) -> list[str]:
+        """The files that are different in the second snapshot: kinds are letters of git, d for all but removed ones."""
+        told = self._git("diff", "--no-renames", "--name-only", "-z", f"--diff-filter={kinds}", here, there).stdout
+        return [*map(os.fsdecode, told.split(b"\0")[:-1])]
 
     def changes(self, here: str, there: str, limit: int = 20_000) -> str:
         """What is different in the second snapshot, as a diff; a list of files before it when it has to be cut to so
@@ -1596,6 +1637,14 @@ def without(names: Collection[str], fields: dict) -> dict:
     return kept
 
 
+def is_url(url: str) -> bool:
+    """Whether a server can be asked there."""
+    with suppress(ValueError):  # of a port that is none
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    return False
+
+
 def is_local(url: str) -> bool:
     return urlsplit(url).hostname in ("127.0.0.1", "localhost", "::1")
 
@@ -1893,7 +1942,8 @@ class Agent:
         bounds = self.result_limit(1), config.api_key, self.sandbox, config.allow_private
         self.workspace = Workspace(directory, output, *bounds)
         self.snapshots = Snapshots(directory, session.path.parents[1], session.id)
-        self.stopped, self.busy, self.leaving = threading.Event(), False, False
+        self.stopped, self.hurried = threading.Event(), False  # a Ctrl-C, or another signal, was heeded; a second one
+        self.waiting, self.leaving = False, False  # whether the user is awaited; whether the program is about to end
         self.began, self.recorded = 0.0, False  # the time of the turn's begin; whether this run is in the journal
         self.approve: Callable[[Event], str] | None = None  # answers what is asked: y, a, or why not
         self.hints: Callable[[], list[str]] = list  # what the user has said since the last look; asked at each tick
@@ -1923,37 +1973,42 @@ class Agent:
         """Yields what happens until the model answers or something ends the turn; a /command is done without it. The
         last event is a Result. ValueError for a command that there is not."""
         command = self.ordered(text)
-        self.steps, self.usage, self.busy, self.seen, self.repeats = 0, Counter(), True, set(), Counter()
-        self.stopped.clear()
+        self.steps, self.usage, self.seen, self.repeats = 0, Counter(), set(), Counter()
         self.began = time.monotonic()
-        if not command or self.session.directory:  # a new session begins only when something is said
-            yield from self.begin()
-        if not command:
-            yield self.session.record(UserSaid(clean(text)))
+        try:
+            if not command or self.session.directory:  # a new session begins only when something is said
+                yield from self.begin()
+            if not command:
+                yield self.session.record(UserSaid(clean(text)))
+            status, answer = yield from self.outcome(command)
+            if self.session.trees and not command:
+                yield from self.snap()
+            yield from self.warn()
+            total = self.session.usage.copy()
+            total.update(self.usage)
+            numbers = self.steps, dict(self.usage), self.session.id, dict(total)
+            result = Result(status, EXIT_CODES[status], answer, *numbers)
+            yield self.session.record(result) if self.session.directory else result  # else there is no session yet
+        finally:
+            self.stopped.clear()
+
+    def outcome(self, command: Callable | None) -> Iterator[Event]:
+        """Does what was ordered, or lets the model work; gives back how that ended, and the answer."""
         try:
             answer = command() if command else self.work()
             if not isinstance(answer, str):
                 answer = yield from answer
-            status = "needs_input" if not command and NEED_INPUT.search(answer) else "done"
             if command:
                 yield TextArrived(answer)
+                return "done", answer
+            return "needs_input" if NEED_INPUT.search(answer) else "done", answer
         except Trouble as trouble:
-            status, answer = trouble.status, str(trouble)
-            if status == "compact":
-                status, answer = "refused", f"the context window is too small for this request: {trouble}"
+            if trouble.status == "compact":
+                return "refused", f"the context window is too small for this request: {trouble}"
+            return trouble.status, str(trouble)
         except Exception as error:
             expected = command and isinstance(error, ValueError | OSError)
-            status, answer = "error", str(error) if expected else f"a fault of tinyagent itself: {error!r}"
-        finally:
-            self.busy = False
-        if self.session.trees and not command:
-            yield from self.snap()
-        yield from self.warn()
-        total = self.session.usage.copy()
-        total.update(self.usage)
-        numbers = self.steps, dict(self.usage), self.session.id, dict(total)
-        result = Result(status, EXIT_CODES[status], answer, *numbers)
-        yield self.session.record(result) if self.session.directory else result  # else there is no session yet
+            return "error", in_plain_words(error) if expected else f"a fault of tinyagent itself: {error!r}"
 
     def begin(self) -> Iterator[Event]:
         """Records, once in a run, that the session begins or goes on."""
@@ -1973,12 +2028,14 @@ class Agent:
 
     def ordered(self, text: str) -> Callable | None:
         """What a /command or !command does; None if this is for the model. ValueError for a command there is not."""
-        order, _, rest = text.partition(" ")
+        order, rest = [*text.split(maxsplit=1), "", ""][:2]
         if order in self.commands:
+            if rest and "_" in inspect.signature(self.commands[order]).parameters:  # which is not used then
+                raise ValueError(f"{order} takes nothing behind it")
             return partial(self.commands[order], rest.strip())
         if re.fullmatch(r"/\w*", order):
             raise ValueError(f"there is no command {order}; the commands are: {', '.join(self.commands)}")
-        return partial(self.run_own, text) if text.startswith("!") else None
+        return partial(self.run_own, text.strip()) if order.startswith("!") else None
 
     def work(self) -> Iterator[Event]:
         """Lets the model call tools until it replies without a call, and the user has said nothing meanwhile; gives
@@ -2098,7 +2155,7 @@ class Agent:
         """Why the turn has to end now, "" if it need not."""
         self.heard += filter(str.strip, self.hints())
         late = 0 < self.config.max_seconds < time.monotonic() - self.began
-        return STOPPED[0] * self.stopped.is_set() or STOPPED[1] * late
+        return STOPPED[self.leaving] * self.stopped.is_set() or STOPPED[2] * late
 
     def check(self):
         if reason := self.reason_to_end():
@@ -2313,7 +2370,8 @@ class Agent:
             return "There is no turn to undo."
         if trees:
             here = self.snapshots.take(60)
-            yield from self.ask_of_changes("undo", "Undo this, too?", trees[-1], here)
+            if not (yield from self.may_overwrite("undo", trees[-1], here)):
+                return LEFT
         yield self.rewrite(Undone(here))
         return f"Taken back: {said}\n" + (self.put_back(here, trees[0]) if here else "No file was put back.")
 
@@ -2323,23 +2381,31 @@ class Agent:
             return "There is nothing to redo."
         (tree, turn), here = self.session.undone[-1], self.snapshots.take(60)
         before = next((fact.tree for fact in turn if isinstance(fact, Snapped)), here)
-        if here and tree:
-            yield from self.ask_of_changes("redo", "Redo, and lose this?", before, here)
+        if here and tree and not (yield from self.may_overwrite("redo", before, here)):
+            return LEFT
         yield self.rewrite(Redone())
         said = one_line(" ".join(self.session.said), 60)
         return f"Done again: {said}\n" + (self.put_back(here, tree) if here and tree else "No file was put back.")
 
-    def ask_of_changes(self, order: str, question: str, before: str, here: str) -> Iterator[Event]:
-        """Goes on if the files are as they were in a snapshot, or the user approves. ValueError or Trouble if not."""
-        if here != before:
-            changes = self.snapshots.changes(before, here) if here else self.snapshots.off
-            yield from self.ask_user("", "other", order, f"{question} It was changed since.\n{changes}")
+    def may_overwrite(self, order: str, before: str, here: str) -> Iterator[Event]:
+        """Whether the files are as they were in a snapshot, or the user approves. Trouble if nobody can be asked."""
+        if here == before:
+            return True
+        changes = self.snapshots.changes(before, here) if here else self.snapshots.off
+        try:
+            yield from self.ask_user("", "other", order, f"These changes came later, and would be lost:\n{changes}")
+        except ValueError:
+            return False
+        return True
 
     def put_back(self, here: str, tree: str) -> str:
-        """Makes the files those of a snapshot; says which could not be."""
-        changed = self.snapshots.count(here, tree)
+        """Makes the files those of a snapshot; says which were changed by that, and which could not be."""
+        changed, added = self.snapshots.names("d", here, tree), self.snapshots.names("D", here, tree)
         left = self.snapshots.restore(here, tree)
-        return f"{plural(changed, 'file')} put back" + f", but not {', '.join(left)}" * bool(left) + "."
+        changed, added = ([name for name in names if name not in left] for names in (changed, added))
+        done = {"put back": changed, "removed": added, "left as it is": left}
+        told = [f"{plural(len(names), 'file')} {how}: {some(names)}" for how, names in done.items() if names]
+        return "\n".join(told) or "No file had to be put back."
 
     def diff(self, _: str) -> str:
         """/diff: what the session has changed so far."""
@@ -2387,7 +2453,7 @@ class Agent:
             raise ValueError("/save takes the name of a new file")
         if not self.session.directory:
             raise ValueError("nothing was said yet")
-        path, facts = self.workspace.directory / os.path.expanduser(name), read_journal(self.session.path)
+        path, facts = (self.workspace.directory / os.path.expanduser(name)).resolve(), read_journal(self.session.path)
         with open(path, "x", encoding="utf-8") as file:
             file.write(as_markdown(standing(facts)[0]))
         return f"Saved in {path}"
@@ -2421,9 +2487,10 @@ def plain(text: str) -> str:
 
 def few(text: str, count: int) -> list[str]:
     """The lines of a text, indented; when there are more than so many, the first and the last."""
-    lines = ["  " + line[:200] for line in text.strip("\n").splitlines()]
-    half, left_out = count // 2, f"  ... {len(lines) - count // 2 * 2:,} lines ..."
-    return lines if len(lines) <= count else [*lines[:half], left_out, *lines[-half:]]
+    lines, half = text.strip("\n").splitlines(), count // 2
+    if len(lines) > count:
+        lines[half:-half] = [f"... {len(lines) - 2 * half:,} lines ..."]
+    return ["  " + line[:200] for line in lines]
 
 
 def width(text: str) -> int:
@@ -2516,6 +2583,7 @@ class Terminal:
         self.out, self.log, self.talking, self.fresh = out, log, out is log, True  # fresh: at the start of a line
         self.rich = log.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")
         self.keyboard: Keyboard | None = None
+        self.echo = False  # whether to show what the user says: in a replay nobody has typed it
         self.full: Callable[[], float] = float  # the share of the context window that is in use
         self.began, self.doing, self.since, self.until = 0.0, "", 0.0, 0.0  # of the turn; of what goes on now
         self.replying = False  # whether some of the reply was shown
@@ -2529,6 +2597,8 @@ class Terminal:
         self.began = self.began or happened.time
         match happened:
             case UserSaid():
+                if self.echo:
+                    self.line("> " + happened.text)
                 self.does("running" if happened.text.startswith("!") else "thinking")
             case Hinted() | Compacted():
                 self.does("thinking")
@@ -2666,7 +2736,7 @@ class Terminal:
         thought = plain(self.thought).strip().rpartition("\n")[2]
         made += rows(f"{self.doing} {'in ' * (self.until > now)}{seconds:.0f} s  {thought}".rstrip(), columns)[:1]
         typed = self.keyboard.typed if self.keyboard else ""
-        made += rows("> " + plain(typed).replace("\n", " "), columns)[-3:] if typed else []
+        made += rows("> " + plain(typed[-4 * columns :]).replace("\n", " "), columns)[-3:] if typed else []
         return made[-lines:]
 
 
@@ -2681,12 +2751,11 @@ def show_json(happened: Event):
 
 DEFAULT_MODEL = "gpt-6.2-sol"
 LOCAL = {"Ollama": 11434, "llama.cpp": 8080, "LM Studio": 1234, "vLLM": 8000}  # server -> its port on this machine
-KEYS_HELP = """!COMMAND
-    runs a command of your own; the model reads what it prints
-@PATH
-    names a file for the model; Tab completes it
+KEYS_HELP = """!COMMAND: runs a command of your own; the model reads what it prints
+@PATH: names a file for the model; Tab completes it
 A line that ends in \\, or stands between ``` lines, goes on. What you type while it works reaches the model between \
-two tool calls. Ctrl-C stops what it does; at an empty prompt it ends the program, as Ctrl-D does."""
+two tool calls. Ctrl-C stops what it does; at an empty prompt it ends the program, as Ctrl-D does. Ctrl-Z suspends \
+it, fg goes on."""
 DEMO = Path(__file__).with_name("tests") / "sessions" / "hello.jsonl"
 NO_MODEL = f"""no model: OPENAI_API_KEY is not set, and no server answers on this machine. To go on,
   set a key:              export OPENAI_API_KEY=...
@@ -2699,8 +2768,10 @@ def find_model(config: Config) -> Config:
     """The choice with endpoint, model and key, or with the demo. ValueError when there is nothing to talk to."""
     key, model = os.environ.get("OPENAI_API_KEY", "").strip(), config.model or os.environ.get("OPENAI_MODEL", "")
     url = (config.base_url or os.environ.get("OPENAI_BASE_URL", "")).strip().rstrip("/")
-    if url and not url.startswith(("http://", "https://")):
-        raise ValueError(f"{url!r} is no URL: it must begin with http:// or https://")
+    if not re.fullmatch(r"[!-~]*", key):
+        raise ValueError("OPENAI_API_KEY has a space or a character in it that no key has: set it again")
+    if url and not is_url(url):
+        raise ValueError(f"{url!r} is no URL: it must begin with http:// or https:// and a host")
     if key and not url:
         url = "https://api.openai.com/v1"
     asked = [] if url and model else [url] if url else [f"http://127.0.0.1:{port}/v1" for port in LOCAL.values()]
@@ -2724,15 +2795,17 @@ def find_model(config: Config) -> Config:
 
 def sessions_of(directory: str | Path) -> Path:
     """The folder with the journals of a directory, which may be gone by now."""
-    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
     home, here = Path(os.environ.get("TINYAGENT_HOME") or Path(state, "tinyagent")), Path(directory).resolve()
+    if home.parts[0] == "~":
+        raise ValueError("you have no home directory: set HOME, or TINYAGENT_HOME for what tinyagent keeps")
     return home / f"{here.name}-{hashlib.sha256(os.fsencode(here)).hexdigest()[:12]}" / "sessions"
 
 
 def find_journal(here: Path, resume: str) -> Path:
     """The journal to go on with: a file, an id, or the newest of a directory. ValueError when there is none."""
     if os.path.isfile(resume):
-        return Path(resume)
+        return Path(resume).resolve()
     folder = sessions_of(resume if os.sep in resume else here)
     newest = folder if not resume or os.sep in resume else None
     paths = [p for p in folder.parents[1].glob("*/sessions/*.jsonl") if p.stem == resume or p.parent == newest]
@@ -2786,18 +2859,22 @@ def outline(path: Path) -> str:
         facts = read_journal(path)
     except (OSError, ValueError) as error:
         return f"{path.stem}  {error}"
+    last = max((i for i, fact in enumerate(facts) if isinstance(fact, Result)), default=-1)
     results = [fact for fact in facts if isinstance(fact, Result)]
-    tokens = sum(Counter(r.usage)["prompt_tokens"] + Counter(r.usage)["completion_tokens"] for r in results)
-    ended = results[-1].status if results and results[-1] in facts[-2:] else "broke off"
+    replies = [fact for fact in facts[last + 1 :] if isinstance(fact, ModelReplied)]  # of a turn that broke off
+    usage = [Counter(fact.usage) for fact in (*results, *replies)]
+    tokens = sum(used["prompt_tokens"] + used["completion_tokens"] for used in usage)
+    ended = results[-1].status if last >= len(facts) - 2 and results else "broke off"
     words = next((fact.text for fact in facts if isinstance(fact, UserSaid)), "")
-    done = f"{plural(sum(result.steps for result in results), 'step'):>12}  {tokens:12,} tokens"
+    done = f"{plural(sum(result.steps for result in results) + len(replies), 'step'):>12}  {tokens:12,} tokens"
     damaged = f"  ! {facts[-1].text}" if isinstance(facts[-1], Noticed) else ""
     return f"{path.stem}  {done}  {'at work' if in_use(path) else ended:11}  {one_line(words, 60)}{damaged}"
 
 
-def outlines(folder: Path) -> str:
+def outlines(folder: Path, own: Path | None = None) -> str:
     """A line for each session of a directory, the oldest first."""
-    return "\n".join(map(outline, sorted(folder.glob("*.jsonl")))) or "no sessions of this directory yet"
+    lines = [outline(path) + "  (this one)" * (path == own) for path in sorted(folder.glob("*.jsonl"))]
+    return "\n".join(lines) or "no sessions of this directory yet"
 
 
 def play(agent: Agent, text: str, show: Callable[[Event], None]) -> Event:
@@ -2817,14 +2894,15 @@ def play(agent: Agent, text: str, show: Callable[[Event], None]) -> Event:
 
 
 def stop(agent: Agent, number: int, _frame):
-    """Ctrl-C ends the turn, a second one the program at once; SIGTERM and SIGHUP end the turn, and then the program. So
-    does each outside a turn; what ends the program already is not disturbed."""
+    """Ctrl-C ends the turn, a second one the program at once, whatever hangs; SIGTERM and SIGHUP end the turn, and then
+    the program. Where the user is awaited each ends that. What ends the program already is not disturbed."""
     interrupt, leaving = number == signal.SIGINT, agent.leaving
     agent.leaving = leaving or not interrupt
-    if agent.busy and not (interrupt and agent.stopped.is_set()):
-        agent.stopped.set()
-    elif interrupt or not leaving:
+    hurry = interrupt and agent.stopped.is_set() and not agent.hurried
+    if hurry or agent.waiting and (interrupt or not leaving):
+        agent.hurried = hurry
         raise KeyboardInterrupt
+    agent.stopped.set()
 
 
 def heed_signals(heed: Callable | int):
@@ -2837,14 +2915,18 @@ def recall(session: Session) -> str:
     """Where a session was: the user's last words, and the model's."""
     words = {message["role"]: shortened(message["content"].strip(), 600) for message in session.messages}
     said = shortened("\n".join(session.said).strip(), 600)
-    told = f"You said last:\n{said}" if said else "Nothing was said yet."
-    return f"{told}\n\nThe model said last:\n{words['assistant']}" if words.get("assistant") else told
+    told = f"Session {session.id}. " + (f"You said last:\n{said}" if said else "Nothing was said yet.")
+    told += f"\n\nThe model said last:\n{words['assistant']}" if words.get("assistant") else ""
+    for call in session.broken_off():
+        told += f"\n\nThis was broken off, and may or may not have been done:\n{one_line(json.dumps(call), 600)}"
+    return told
 
 
 def wrapped(text: str) -> str:
     """The text, its lines broken between words where the terminal ends."""
-    columns, lines = os.get_terminal_size(1).columns if os.isatty(1) else 0, text.split("\n")
-    return "\n".join(fill(line, columns or 80, subsequent_indent=" " * (4 * line.startswith(" "))) for line in lines)
+    columns = (os.get_terminal_size(1).columns if os.isatty(1) else 0) or 80
+    pairs = [(line, " " * 4 * line.startswith(("/", "!", "@"))) for line in text.split("\n")]
+    return "\n".join(fill(line, columns, subsequent_indent=indent) for line, indent in pairs)
 
 
 def other_sessions(session: Session) -> list[Path]:
@@ -2875,6 +2957,9 @@ def open_agent(config: Config) -> Agent:
     return Agent(config, directory, session, Model(config, session.learned).chat)
 
 
+ORDER = re.compile(r"\s*(!|/\w*(\s|$))")  # a line that is not for the model
+
+
 class Conversation:
     """Somebody on standard input talks to an agent. What is typed while it works is a hint for the model."""
 
@@ -2901,7 +2986,16 @@ class Conversation:
         heed_signals(partial(stop, agent))
 
     def run(self) -> int:
-        """A turn for each message; gives back the exit code."""
+        """A turn for each message; gives back the exit code. What was typed, and not said, is in the history then."""
+        try:
+            return self.take_turns()
+        finally:
+            typed = self.keyboard.typed if self.keyboard else ""
+            for text in filter(None, [*self.agent.heard, *self.queue, typed]):
+                self.remember(text)
+
+    def take_turns(self) -> int:
+        """Does what is said, until the end; gives back the exit code."""
         code, otherwise = 0, "" if self.prompt else OPENING_MESSAGE  # what an empty first line in a pipe says
         with suppress(EOFError):
             while not (self.agent.leaving or self.over):
@@ -2918,8 +3012,6 @@ class Conversation:
                 code = result.exit_code if self.agent.config.json else 0
                 if not self.prompt and result.steps and result.status in ("refused", "unavailable", "error"):
                     return result.exit_code  # nobody is there to mend it
-        for text in filter(None, [*self.queue, self.keyboard.typed if self.keyboard else ""]):
-            self.remember(text)
         return EXIT_CODES["interrupted"] if self.agent.leaving else code
 
     def turn(self, said: str) -> Event:
@@ -2935,13 +3027,13 @@ class Conversation:
             result = play(self.agent, said, self.show)
         finally:
             self.terminal.doing = ""
-            lines = self.agent.heard + self.keyboard.read(last=True)
+            self.agent.heard += self.keyboard.read(last=True)
             self.keyboard.release()
-        self.agent.heard = []
+        lines, self.agent.heard = self.agent.heard, []
         if result.status in ("done", "needs_input"):
             self.queue += lines
         else:
-            self.keyboard.typed = "\n".join([*lines, self.keyboard.typed])
+            self.keyboard.typed = "\n".join(filter(None, [*lines, self.keyboard.typed]))
         if result.status == "limit":
             self.show(Noticed("Go on? Enter does; or say something else."))
             self.keyboard.typed = self.keyboard.typed or "Go on."
@@ -2951,7 +3043,7 @@ class Conversation:
         """The hints among what was typed since the last look; what begins with / or ! is for after the turn."""
         hints = []
         for line in filter(str.strip, self.terminal.attend() if lines is None else lines):
-            order = re.match(r"\s*(!|/\w*(\s|$))", line)
+            order = ORDER.match(line)
             (self.queue if order else hints).append(line)
             told = "will be done after this turn" if order else "taken: the model gets it between two tool calls"
             self.terminal.note(f"> {line}\n  ({told})")
@@ -2959,17 +3051,17 @@ class Conversation:
 
     def approve(self, question: Event) -> str:
         """The user's answer to a question that was shown."""
-        self.agent.busy = False  # so that a Ctrl-C ends the waiting
         try:
             with self.paused():
-                return self.typed_line("Do this? y: yes, a: always, or why not: ")
+                while ORDER.match(answer := self.typed_line("Do this? y: yes, a: always, or why not: ")):
+                    self.hear([answer])
+                return answer
         except (KeyboardInterrupt, EOFError):
             self.agent.stopped.set()
+            self.remember(self.half_typed)
             with suppress(OSError):
                 print()  # leaves the line of the question
             return ""
-        finally:
-            self.agent.busy = True
 
     def suspend(self, *_):
         """Ctrl-Z: gives the terminal back, stops the program, and takes the terminal again when it goes on."""
@@ -2978,18 +3070,18 @@ class Conversation:
         os.write(1, b"\x1b[G\x1b[J" * self.terminal.rich)
         os.kill(os.getpid(), signal.SIGSTOP)
         termios.tcsetattr(0, termios.TCSANOW, modes)
-        if self.readline and not self.agent.busy:
-            print(end=self.asked + self.readline.get_line_buffer(), flush=True)
+        if self.readline and self.agent.waiting:
+            print(end=self.asked + self.half_typed, flush=True)
 
     def typed_line(self, prompt: str) -> str:
         """input(), where no signal is missed: one that comes in the instant in which it begins is heeded at the next
         tick of a clock, not with the next key."""
 
         def tick(*_):
-            if self.agent.leaving:
+            if self.agent.leaving or self.agent.stopped.is_set():
                 raise KeyboardInterrupt
 
-        self.asked = prompt
+        self.asked, self.agent.waiting = prompt, True
         signal.signal(signal.SIGALRM, tick)
         signal.setitimer(signal.ITIMER_REAL, 0.3, 0.3)
         try:
@@ -2998,6 +3090,12 @@ class Conversation:
             raise KeyboardInterrupt from error
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            self.agent.waiting = False
+
+    @property
+    def half_typed(self) -> str:
+        """What stands in the line that is being typed."""
+        return self.readline.get_line_buffer() if self.readline else ""
 
     @contextmanager
     def paused(self):
@@ -3031,7 +3129,7 @@ class Conversation:
             if not text:
                 raise
         except KeyboardInterrupt:
-            dropped = text + (self.readline.get_line_buffer() if self.readline else "")
+            dropped = text + self.half_typed
             if not dropped:
                 raise
             self.remember(dropped)
@@ -3043,21 +3141,27 @@ class Conversation:
         return text.strip()
 
     def ask(self, prompt: str) -> str:
-        """A line; what was typed while the agent worked stands in it already."""
+        """A line; what was typed while the agent worked stands in it already. Without readline Enter alone says it."""
         self.terminal.fresh = True
-        if self.readline and self.keyboard:
-            typed, self.keyboard.typed = self.keyboard.typed, ""
-            self.readline.set_startup_hook(lambda: self.readline.insert_text(typed))
+        self.agent.stopped.clear()  # a Ctrl-C that came when the turn was over
+        typed = self.keyboard.typed if self.keyboard else ""
+        if typed:
+            self.keyboard.typed = ""
+        if readline := self.readline:
+            readline.set_startup_hook(lambda: readline.insert_text(typed))
+        elif typed:
+            self.remember(typed)
+            self.terminal.line(f"(Enter says: {typed})")
         try:
-            return self.typed_line(prompt)
+            return self.typed_line(prompt) or typed * (not readline)
         finally:
-            if self.readline:
-                self.readline.set_startup_hook()
+            if readline:
+                readline.set_startup_hook()
 
     @cached_property
     def readline(self):
-        """The module that edits lines, set up; None if there is none, or no terminal."""
-        if not self.prompt:
+        """The module that edits lines, set up; None if there is none, or no terminal for it to read and write."""
+        if not (self.prompt and sys.stdout.isatty()):
             return None
         threading.Thread(target=__import__, args=("openai",), daemon=True).start()  # while the user reads and types
         try:
@@ -3106,7 +3210,7 @@ class Conversation:
     def help(self, _: str) -> str:
         """/help: what can be typed."""
         texts = [" ".join(inspect.getdoc(command).split()) for command in self.agent.commands.values()]
-        return wrapped("\n".join([*(text.replace(": ", "\n    ", 1) for text in sorted(texts)), KEYS_HELP]))
+        return wrapped("\n".join([*sorted(texts), KEYS_HELP]))
 
     def start(self, _: str) -> str:
         """/start: has the model look at spec.txt, plan.txt and what else is there, and say how far it is."""
@@ -3117,20 +3221,32 @@ class Conversation:
         """/edit [TEXT]: opens $EDITOR for the next message; nothing is sent if nothing was changed."""
         if not self.prompt:
             raise ValueError("/edit needs a terminal")
-        key, editor = self.agent.config.api_key, os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi"
-        environment = {name: value for name, value in os.environ.items() if not key or value.strip() != key}
         with tempfile.TemporaryDirectory(prefix="tinyagent-") as folder, self.paused():
             path = Path(folder, "message.md")
             path.write_text(text, encoding="utf-8")
-            if code := subprocess.run([*shlex.split(editor), path], env=environment).returncode:
-                raise ValueError(f"nothing is sent: the editor ended with {code}")
+            code = self.run_editor(path)
             written = path.read_text(encoding="utf-8", errors="replace").strip()
+            if code:
+                self.remember(written)
+                raise ValueError(f"nothing is sent: the editor ended with {code}; the arrow key brings the text back")
             self.queue[:0] = [written] * (written not in ("", text))
         return ""
 
+    def run_editor(self, path: Path) -> int:
+        """Lets the user edit a file; gives back the editor's exit code. What the keys for signals do is up to it."""
+        key, editor = self.agent.config.api_key, os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+        environment = {name: value for name, value in os.environ.items() if not key or value.strip() != key}
+        ignored = {number: lambda *_: None for number in (signal.SIGINT, signal.SIGQUIT)}  # by us, not by the editor
+        handlers = {n: signal.signal(n, how) for n, how in {**ignored, signal.SIGTSTP: signal.SIG_DFL}.items()}
+        try:
+            return subprocess.run([*(shlex.split(editor) or ["vi"]), path], env=environment).returncode
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+
     def sessions(self, _: str) -> str:
         """/sessions: this directory's sessions: when, how long, how they ended, first words."""
-        return outlines(self.agent.session.path.parent)
+        return outlines(self.agent.session.path.parent, self.agent.session.path)
 
     def resume(self, id: str) -> str:
         """/resume [ID]: goes on with another session; without ID the newest other one of this directory."""
@@ -3175,6 +3291,12 @@ def as_recorded(turn: list[Event]) -> list[Event]:
     return facts[::-1]
 
 
+def came_to_its_end(turn: list[Event]) -> bool:
+    """Whether the user's own !command, of which this is the turn, did."""
+    printed = [fact.text for fact in turn if isinstance(fact, CommandRan)]
+    return bool(printed) and not printed[0].startswith(tuple(OWN_COMMAND.format(reason) for reason in STOPPED))
+
+
 def results(events: list[Event], *directories: str) -> list[str]:
     """What the tools returned, if they came to their end; times and the names of the directory made equal."""
     texts = [OUTPUT_FILE.sub("", event.text) for event in events if isinstance(event, ToolReturned)]
@@ -3191,7 +3313,11 @@ def replay(facts: list[Event], agent: Agent, show: Callable[[Event], None]) -> i
     events, summaries = [], iter([fact.summary for fact in facts if isinstance(fact, Compacted)])
     begins = [i for i, fact in enumerate(facts) if isinstance(fact, UserSaid)]
     for begin, end in zip(begins, [*begins[1:], len(facts)], strict=True):
-        agent.chat = partial(recorded, iter(as_recorded(facts[begin:end])), summaries)
+        turn = facts[begin:end]
+        if facts[begin].text.startswith("!") and not came_to_its_end(turn):
+            show(Noticed(f"{UNFINISHED}: {facts[begin].text}"))
+            continue
+        agent.chat = partial(recorded, iter(as_recorded(turn)), summaries)
         play(agent, facts[begin].text, lambda happened: (show(happened), events.append(happened)))
         if agent.leaving:
             return EXIT_CODES["interrupted"]
@@ -3200,16 +3326,23 @@ def replay(facts: list[Event], agent: Agent, show: Callable[[Event], None]) -> i
     pairs = [pair for pair in zip_longest(before, now, fillvalue="(none)") if pair[0] != pair[1]]
     for then, text in pairs:
         show(Noticed(f"a result is not as recorded. Recorded:\n{then}\nNow:\n{text}"))
-    told, code = f"{plural(len(now), 'tool result')}, {len(pairs)} not as recorded", int(bool(pairs))
-    last = Result("error" if pairs else "done", code, told, 0, {}, agent.session.id, {})
-    show(last if agent.config.json else Noticed(told))
-    return code
+    compared, status = f"{len(pairs)} not" if pairs else "all", "error" if pairs else "done"
+    told = f"{plural(len(now), 'tool result')}, {compared} as recorded; the files are in {agent.workspace.directory}"
+    last = Result(status, EXIT_CODES[status], told, 0, {}, agent.session.id, {})
+    show(last if agent.config.json else TextArrived(f"[{told}]\n"))
+    return EXIT_CODES[status]
 
 
 def check_config(config: Config):
     """ValueError when something is wrong with what the user chose."""
     if config.task is not None and not config.task.strip():
         raise ValueError("TASK is empty")
+    if not os.path.isdir("."):
+        raise ValueError("the current directory was removed: go to another one")
+    if config.start_dir is not None and not os.path.isdir(config.start_dir):
+        raise ValueError(f"{config.start_dir!r} is not a directory")
+    if config.resume is not None:
+        find_journal(Path(config.start_dir or "."), config.resume)
     for name in (f.name for f in fields(config) if f.type in ("int", "float") and getattr(config, f.name) < 0):
         raise ValueError(f"--{name} cannot be less than 0")
     if config.stall_seconds.count(",") != 1:
@@ -3230,7 +3363,8 @@ def say_goodbye(agent: Agent, show: Callable[[Event], None], terminal: Terminal)
     if config.json or config.replay or not agent.session.path.exists():
         return
     terminal.fresh = bool(config.task or not sys.stdin.isatty())  # else behind the prompt
-    command, unsaid = [sys.executable, sys.argv[0], "--resume", agent.session.id], {"task", "start_dir", "resume"}
+    command = [sys.executable, os.path.abspath(sys.argv[0]), "--resume", agent.session.id]
+    unsaid = {"task", "start_dir", "resume"}
     if "api.openai.com" in config.base_url:
         unsaid |= {"base_url", "model" if config.model == DEFAULT_MODEL else ""}
     for f in (f for f in fields(Config) if f.metadata and f.name not in unsaid):
@@ -3262,22 +3396,24 @@ def run(config: Config) -> int:
     """Runs a replay, a task or a conversation; gives back the exit code. OSError or ValueError if it cannot begin."""
     check_config(config)
     if config.sessions:
-        Terminal(sys.stdout, sys.stdout).line(outlines(sessions_of(config.start_dir or ".")))
+        text = outlines(sessions_of(config.start_dir or "."))
+        show_json(Noticed(text)) if config.json else Terminal(sys.stdout, sys.stdout).line(text)
         return EXIT_CODES["done"]
     config = config if config.replay else find_model(config)
-    facts = read_journal(Path(config.replay)) if config.replay else []
+    recording = find_journal(Path(config.start_dir or "."), config.replay) if config.replay else None
+    facts = read_journal(recording) if recording else []
     if facts:
         windows = [fact.value for fact in facts if isinstance(fact, Learned) and fact.what == "--context"]
         config = replace(config, model="recorded", context=min(windows, default=config.context))
     agent = open_agent(config)
     if facts:
-        lay_out(Path(config.replay), agent.workspace.directory)
+        lay_out(recording, agent.workspace.directory)
     terminal = Terminal(sys.stdout, sys.stderr if config.task else sys.stdout)
     show = show_json if config.json else terminal.show
     talk = None if facts or config.task else Conversation(agent, terminal, show)
     if not talk:
         heed_signals(partial(stop, agent))
-        agent.hints, terminal.full = terminal.attend, agent.fullness
+        agent.hints, terminal.full, terminal.echo = terminal.attend, agent.fullness, bool(facts)
     try:
         if not config.json:
             greet(agent, terminal, talk)
@@ -3290,7 +3426,7 @@ def run(config: Config) -> int:
         raise
     except OSError as error:
         with suppress(OSError):
-            os.write(2, f"tinyagent: the output cannot be written: {error}\n".encode())
+            os.write(2, f"tinyagent: what goes in or out here is gone: {in_plain_words(error)}\n".encode())
         for stream in (1, 2) if agent.leaving else (1,):  # when the terminal is gone, both are
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
         return EXIT_CODES["interrupted" if agent.leaving else "error"]
@@ -3306,6 +3442,8 @@ def underscored(argument: str) -> str:
 
 def main() -> int:
     """Does what the command line says; gives back the exit code."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()  # while openai is imported, which makes it a tenth faster; `Model.client` switches it on again
     for name in ("stdin", "stdout", "stderr"):
         stream = getattr(sys, name) or open(os.devnull, "r+")  # noqa: SIM115 (it may be closed)
@@ -3323,7 +3461,7 @@ def main() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["interrupted"]
     except (OSError, ValueError) as error:
-        parser.error(plain(str(error)))
+        parser.error(plain(in_plain_words(error)))
 
 
 if __name__ == "__main__":

@@ -282,7 +282,8 @@ def test_what_is_no_journal_is_refused_and_left_alone(run, workspace, recorded, 
 
     before = look(), good.read_bytes()
     for kind, path in places.items():
-        for arguments in (["--resume", path.stem], ["--resume", path], ["--replay", path]):
+        by_path = [] if kind == "link" else [["--resume", path], ["--replay", path]]  # a link that is named is followed
+        for arguments in (["--resume", path.stem], ["--replay", path.stem], *by_path):
             done = run("task", "--start_dir", workspace, *arguments, "--base_url", "http://127.0.0.1:9", timeout=10)
             assert refused(done), (kind, done)
     listed = run("--sessions", "--start_dir", workspace, timeout=10)
@@ -415,14 +416,16 @@ def test_what_was_interrupted_is_not_run_again(start, run, workspace, home, play
         os.kill(pid, number)
     assert done.stdout == "Two.\n"
     place, played = plays(path)
-    assert sorted(made.name for made in place.iterdir()) == ["a.txt"] and "3 tool results, 0 not" in played.stdout
+    assert sorted(made.name for made in place.iterdir()) == ["a.txt"]
+    assert "[3 tool results, all as recorded; " in played.stdout
 
 
 def test_a_result_that_differs_is_told(run, workspace, recorded, tmp_path):
     (workspace / "b.txt").write_text("as it was\n")
     path = recorded(calls(("read_from_file", {"path": "b.txt"}), ECHO), say("Read."))
     shown = run("--replay", path, "--start_dir", tmp_path)
-    assert shown.returncode == 1 and "as it was" in shown.stdout and "2 tool results, 1 not" in shown.stdout
+    assert shown.returncode == 1 and "as it was" in shown.stdout
+    assert "[2 tool results, 1 not as recorded; " in shown.stdout
     told = run("--replay", path, "--start_dir", tmp_path, "--json")
     last = json.loads(told.stdout.splitlines()[-1])
     assert (told.returncode, last["status"], last["exit_code"]) == (1, "error", 1)

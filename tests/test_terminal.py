@@ -561,7 +561,7 @@ def test_help_tells_of_every_command(run, workspace):
         shown = run("--start_dir", workspace, stdin="/help\n/nonsense\n", server=server).stdout
     names = "help undo redo diff compact uncompact context model ask cost sessions resume save exit edit start"
     for name in names.split():
-        assert re.search(rf"^/{name}\b.*\n    \w", shown, re.M), name
+        assert re.search(rf"^/{name}\b.*: \w", shown, re.M), name
     assert "there is no command /nonsense" in shown and server.requests == []
 
 
@@ -616,7 +616,7 @@ def test_a_command_of_ones_own(window, workspace):
         seen.say("look", "I see.")
         assert [role for role, _ in last(server)] == ["user"] and "printed" in last(server)[0][1]
         seen.say("/undo", "Taken back: look\nNo file was put back")
-        seen.say("/undo", "1 file put back")
+        seen.say("/undo", "1 file removed: file")
         assert not (workspace / "file").exists()
         seen.press("!echo $$ > pid; sleep 1234\r")
         number = int(wait_for(workspace / "pid"))
