@@ -94,13 +94,12 @@ def start():
 
 @pytest.fixture
 def window(workspace):
-    """Opens a conversation in a window; what is still there at the end is killed."""
+    """Opens a conversation in a window, by a line of the shell; what is still there at the end is killed."""
     opened = []
 
-    def window(server, *options, size=(40, 100), errors=None, **env):
+    def window(server, *options, size=(40, 100), by='exec "$@"', **env):
         line = command("--start_dir", workspace, *options, server=server)
-        line = ["/bin/sh", "-c", f'exec "$@" 2>{errors.name}', "sh", *line] if errors else line
-        opened.append(Window(line, size, env))
+        opened.append(Window(["/bin/sh", "-c", by, "sh", *line], size, env))
         opened[-1].until("\n>")
         return opened[-1]
 

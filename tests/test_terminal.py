@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shutil
 import signal
 import stat
+import sys
 import termios
 import time
 from contextlib import suppress
@@ -33,6 +35,19 @@ def ends(number):
         while Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
             assert time.monotonic() < deadline
             time.sleep(0.05)
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Makes a program of a script; gives back its path."""
+
+    def script(text, name="editor", by="/bin/bash"):
+        path = tmp_path / name
+        path.write_text(f"#!{by}\n{text}\n")
+        path.chmod(0o755)
+        return str(path)
+
+    return script
 
 
 def last(server, number=-1):
@@ -375,8 +390,9 @@ SLEEP = "sleep 1234 & echo $! > pid; wait"
 
 @pytest.mark.parametrize("when", ["in a call", "in a command of one's own", "at a question", "at the prompt"])
 def test_a_terminal_that_goes_away_ends_it(window, workspace, home, when, tmp_path):
-    with Server(calls(shell(SLEEP)), prefix=False) as server, open(tmp_path / "errors", "wb") as errors:
-        seen, busy = window(server, *["--ask"] * (when == "at a question"), errors=errors), when.startswith("in a ")
+    with Server(calls(shell(SLEEP)), prefix=False) as server:
+        options, busy = ["--ask"] * (when == "at a question"), when.startswith("in a ")
+        seen = window(server, *options, by=f'exec "$@" 2>{tmp_path}/errors')
         if when != "at the prompt":
             seen.press("!" + SLEEP + "\r" if "own" in when else "go\r")
         if busy:
@@ -440,13 +456,10 @@ def test_suspended_at_a_question(window):
         seen.until("I see.", "user says: not that")
 
 
-def test_an_editor_that_spoils_the_terminal(window, tmp_path):
-    editor = tmp_path / "editor"
+def test_an_editor_that_spoils_the_terminal(window, tmp_path, script):
     spoil = f'cat "$1" > {tmp_path}/given; echo from the editor >> "$1"; stty raw -echo'
-    editor.write_text(f"#!/bin/bash\n{spoil}; [ ! -e {tmp_path}/die ] || kill -9 $$\n")
-    editor.chmod(0o755)
     with Server(say("Hello."), prefix=False) as server:
-        seen = window(server, EDITOR=str(editor), VISUAL="")
+        seen = window(server, EDITOR=script(f"{spoil}; [ ! -e {tmp_path}/die ] || kill -9 $$"), VISUAL="")
         seen.say("/edit a draft", "Hello.")
         (tmp_path / "die").touch()
         seen.say("/edit another", "nothing is sent: the editor ended with -9")
@@ -455,7 +468,117 @@ def test_an_editor_that_spoils_the_terminal(window, tmp_path):
     assert (tmp_path / "given").read_text() == "another" and last(server) == [("user", "a draftfrom the editor")]
 
 
+def test_signals_at_the_keyboard_are_the_editors(window, tmp_path, script):
+    """It lives on when it ignores a Ctrl-C, and a Ctrl-Z that it passes on leaves the terminal as the editor set it."""
+    text = f"""
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+open("{tmp_path}/began", "w").write("yes")
+while not os.path.exists("{tmp_path}/go"):
+    time.sleep(0.05)
+os.kill(os.getppid(), signal.SIGTSTP)
+time.sleep(0.3)
+subprocess.run(["stty", "raw", "-echo"])
+os.kill(os.getppid(), signal.SIGCONT)
+time.sleep(0.5)
+told = subprocess.run(["stty", "-a"], capture_output=True, text=True).stdout
+open(sys.argv[1], "a").write("raw" if "-icanon" in told else "spoiled")"""
+    with Server(say("Hello."), prefix=False) as server:
+        seen = window(server, EDITOR=script(text, by=sys.executable), VISUAL="")
+        seen.press("/edit\r")
+        wait_for(tmp_path / "began")
+        for _ in range(2):
+            seen.press(INTERRUPT)
+            seen.look(0.3)
+        (tmp_path / "go").touch()
+        seen.until("Hello.")
+    assert last(server) == [("user", "raw")]
+
+
+def test_three_interrupts_end_it_with_all_that_runs(window, workspace, home):
+    """What was typed meanwhile is in the history."""
+    with Server(calls(shell("trap '' TERM; echo $$ > pid; while :; do sleep 1; done")), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        child = int(wait_for(workspace / "pid"))
+        seen.press("a hint\r", "/diff\r", "half")
+        seen.until("(taken", "after this turn", "\n> half")
+        for _ in range(3):
+            seen.press(INTERRUPT)
+            seen.look(0.3)
+        assert seen.ended() in (130, -signal.SIGINT)  # the last may come when all is done
+    ends(child)
+    (history,) = home.glob("*/history")
+    assert {'"a hint"', '"/diff"', '"half"'} <= {*history.read_text().splitlines()}
+
+
+def test_an_interrupt_while_the_turn_is_written_down(window, workspace, home, tmp_path, script):
+    """It comes behind the answer, while a snapshot is taken."""
+    slow = f"[ -e {workspace}/slow ] && [[ $* == *write-tree* ]] && touch {tmp_path}/taken && sleep 1"
+    script(f'{slow}\nexec {shutil.which("git")} "$@"', name="git")
+    with Server(calls(shell("touch slow")), say("Done."), say("Still here."), prefix=False) as server:
+        seen = window(server, PATH=f"{tmp_path}:{os.environ['PATH']}")
+        seen.press("go\r")
+        while not (tmp_path / "taken").exists():
+            seen.look()
+        seen.press(INTERRUPT)
+        seen.prompt()
+        (workspace / "slow").unlink()
+        seen.say("and now?", "Still here.")
+    (journal,) = home.glob("*/sessions/*.jsonl")
+    kinds = [json.loads(line)["type"] for line in journal.read_text().splitlines() if line]
+    assert kinds.count("result") == 2 and kinds[-1] == "result"
+
+
+def test_an_interrupt_just_after_enter_is_for_the_turn(window, home):
+    with Server(say("One."), say("Two."), say("Three."), prefix=False) as server:
+        window(server).say("one", "One.")
+        (history,) = home.glob("*/history")
+        history.write_text("".join(f'"{number} {"x" * 5_000}"\n' for number in range(1_000)))
+        seen = window(server)
+        seen.press("hello\r")
+        while b"hello\r\n" not in seen.printed:
+            seen.look()
+        seen.press(INTERRUPT)
+        seen.prompt()
+        seen.say("still here", "T")
+
+
+def test_a_reason_half_typed_and_orders_at_a_question(window):
+    """Neither is lost, and no order goes to the model."""
+    with Server(calls(shell("echo hello")), prefix=False) as server:
+        seen = window(server, "--ask")
+        seen.press("go\r")
+        seen.until("why not:")
+        seen.press("/context\r")
+        seen.until("after this turn", "why not: /context\n")
+        seen.press("because")
+        seen.until("why not: because")
+        seen.press(INTERRUPT)
+        seen.until("! interrupted", "context window:")
+        seen.prompt()
+        seen.press(UP)
+        seen.until("\n> because")
+    assert len(server.requests) == 1
+
+
 # ---------------------------------------------------------------------------------------------------------------- type
+
+
+def test_without_line_editing_enter_says_what_was_typed(window):
+    with Server(calls(shell("echo 1")), raw(HANG), say("Two."), prefix=False) as server:
+        seen = window(server, "--max_steps", 1, by='"$@" | (trap "" INT; exec cat)')
+        seen.press("go\r")
+        seen.until("(Enter says: Go on.)")
+        seen.press("\r")
+        server.wait(2)
+        seen.press("a hint\r")
+        seen.until("(taken")
+        seen.press(INTERRUPT)
+        seen.until("(Enter says: a hint)")
+        seen.press("\r")
+        seen.until("Two.")
+    assert last(server)[-1][1] == "Go on.\n\na hint"
 
 
 def test_several_lines_are_one_message(window):
@@ -562,7 +685,7 @@ def test_help_tells_of_every_command(run, workspace):
     names = "help undo redo diff compact uncompact context model ask cost sessions resume save exit edit start"
     for name in names.split():
         assert re.search(rf"^/{name}\b.*: \w", shown, re.M), name
-    assert "there is no command /nonsense" in shown and server.requests == []
+    assert "there is no command /nonsense" in shown and "Ctrl-Z" in shown and server.requests == []
 
 
 @pytest.mark.parametrize("end", ["\n", "\r"], ids=["in a pipe", "on a terminal"])
@@ -598,7 +721,7 @@ def test_another_session_is_gone_on_with(window, run, workspace):
         seen = window(server)
         assert "There are earlier sessions here (1): /resume goes on with 20" in "\n".join(seen.screen)
         seen.say("the second", "Two.")
-        seen.say("/sessions", "the first", "the second")
+        seen.say("/sessions", "the first", "the second", "(this one)")
         seen.say("/resume nonsense", "! error: no session nonsense")
         seen.say("/resume", "You said last:\nthe first\n", "The model said last:\nOne.")
         seen.say("the third", "Three.")
@@ -656,19 +779,27 @@ def test_the_first_screen(window, workspace):
 
 
 def test_an_editor_that_fails_sends_nothing(window):
+    """The text is had back with the arrow key."""
     with Server(prefix=False) as server:
         seen = window(server, EDITOR="sh -c 'echo more >> $0; exit 3'", VISUAL="")
         seen.say("/edit a draft", "nothing is sent: the editor ended with 3")
-        seen.say("/edit", "nothing is sent")
+        seen.press(UP)
+        seen.until("\n> a draftmore")
+        seen.press("\x15/edit\r")
+        seen.until("nothing is sent: the editor ended with 3; the arrow key", gone=["draftmore"])
     assert server.requests == []
 
 
-def test_a_key_is_not_in_the_editors_environment(window, tmp_path):
-    editor = tmp_path / "editor"
-    editor.write_text(f"#!/bin/bash\nenv > {tmp_path}/env\n")
-    editor.chmod(0o755)
+def test_an_editor_that_is_named_by_a_blank_is_vi(window, tmp_path, script):
+    script('echo from vi > "$1"', name="vi")
+    with Server(say("Hello."), prefix=False) as server:
+        window(server, EDITOR=" ", VISUAL="", PATH=f"{tmp_path}:{os.environ['PATH']}").say("/edit", "Hello.")
+    assert last(server) == [("user", "from vi")]
+
+
+def test_a_key_is_not_in_the_editors_environment(window, tmp_path, script):
     with Server(prefix=False) as server:
-        seen = window(server, EDITOR=str(editor), VISUAL="", OPENAI_API_KEY="sk-secret-key")
+        seen = window(server, EDITOR=script(f"env > {tmp_path}/env"), VISUAL="", OPENAI_API_KEY="sk-secret-key")
         seen.say("/edit")
         text = wait_for(tmp_path / "env")
     assert "sk-secret-key" not in text and "EDITOR=" in text
