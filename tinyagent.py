@@ -3337,8 +3337,10 @@ def check_config(config: Config):
     """ValueError when something is wrong with what the user chose."""
     if config.task is not None and not config.task.strip():
         raise ValueError("TASK is empty")
-    if not os.path.isdir("."):
-        raise ValueError("the current directory was removed: go to another one")
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise ValueError("the current directory was removed: go to another one") from error
     if config.start_dir is not None and not os.path.isdir(config.start_dir):
         raise ValueError(f"{config.start_dir!r} is not a directory")
     if config.resume is not None:
@@ -3453,6 +3455,8 @@ def main() -> int:
     parser.description = __doc__  # instead of the usage, so that an error is one line
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.convert_arg_line_to_args = lambda line: [underscored(line)] if line else []
+    fail = parser.error
+    parser.error = lambda text: fail(re.sub(r"^\[Errno \d+\] ", "", text))  # as argparse says of an @FILE
     for f in (f for f in fields(Config) if f.metadata):
         parser.add_argument(f.name if f.name == "task" else f"--{f.name}", **f.metadata)
     try:

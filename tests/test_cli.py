@@ -6,11 +6,14 @@ import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import pytest
 from conftest import ROOT, command, wait_for
 from scripted import HANG, Server, calls, chunk, error, event, raw, say, tokens
+
+from tinyagent import sessions_of
 
 ECHO = ("run_shell_command", {"command": "echo from-the-shell"})
 OVERLOADED = error(503, {"error": {"message": "overloaded, come back"}}, {"Retry-After": "0.01"})
@@ -232,6 +235,10 @@ def test_nobody_at_the_address_is_unavailable(run, workspace):
         ["task", "--max_steps", "many"],
         ["task", "more"],
         ["task", "--base_url", "no-url"],
+        ["task", "--base_url", "http://"],
+        ["task", "--base_url", "http://localhost:99999/v1"],
+        ["task", "--base_url", "http://localhost:many/v1"],
+        ["task", "--base_url", "http://localhost:0/v1"],
         ["task", "--resume=missing"],
         ["--resume=missing"],
         ["task", "--resume=../../etc/passwd"],
@@ -249,9 +256,54 @@ def test_bad_usage_is_one_line_and_nothing_is_sent_or_made(run, tmp_path, monkey
     with Server(say("no")) as server:
         env = {"OPENAI_BASE_URL": server.url, "OPENAI_MODEL": "scripted", "TMPDIR": str(tmp_path)}
         done = run(*arguments, env=env, timeout=10)
-    assert refused(done), done
+    assert refused(done) and "Errno" not in done.stderr, done
     assert server.requests == []
     assert [path.name for path in tmp_path.iterdir()] == ["file"] and list(home.iterdir()) == []
+
+
+def test_what_is_wrong_is_said_before_that_there_is_no_model(run, workspace):
+    for arguments in (["--start_dir", workspace / "missing"], ["--start_dir", workspace, "--resume", "missing"]):
+        done = run("task", *arguments)
+        assert refused(done) and "missing" in done.stderr and "OPENAI_API_KEY" not in done.stderr
+
+
+def test_a_key_that_no_header_can_carry(run, workspace):
+    with Server() as server:
+        for key in ("sk-schl\u00fcssel", "sk two"):
+            done = run("task", "--start_dir", workspace, server=server, env={"OPENAI_API_KEY": key})
+            assert refused(done) and "OPENAI_API_KEY" in done.stderr and key not in done.stderr
+    assert server.requests == []
+
+
+def test_a_current_directory_that_was_removed(tmp_path):
+    with Server() as server:
+        line = ["/bin/sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; exec "$@"', "sh", *command("task", server=server)]
+        done = subprocess.run(line, cwd=tmp_path, capture_output=True, encoding="utf-8")
+    assert refused(done) and "was removed" in done.stderr
+
+
+def test_an_interrupt_while_modules_load_leaves_no_traceback():
+    line = [sys.executable, "-X", "importtime", *command("task")[1:]]
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, encoding="utf-8")
+    while " argparse" not in process.stderr.readline():
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    assert "Traceback" not in process.communicate(timeout=20)[1] and process.returncode in (-signal.SIGINT, 130)
+
+
+def test_a_user_without_a_home(monkeypatch, tmp_path):
+    for name in ("HOME", "TINYAGENT_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 54_321)
+    with pytest.raises(ValueError, match="TINYAGENT_HOME"):
+        sessions_of(tmp_path)
+
+
+def test_how_to_go_on_holds_in_any_directory(workspace):
+    with Server(say("Hello."), prefix=False) as server:
+        line = [sys.executable, "tinyagent.py", *command("--start_dir", workspace, server=server)[2:]]
+        done = subprocess.run(line, cwd=ROOT, input="hello\n", capture_output=True, encoding="utf-8")
+    assert f" {ROOT}/tinyagent.py --resume " in done.stdout
 
 
 def test_a_home_that_cannot_be_used(run, workspace, tmp_path):

@@ -6,6 +6,7 @@ import resource
 import shutil
 import signal
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -287,6 +288,8 @@ def test_what_is_no_journal_is_refused_and_left_alone(run, workspace, recorded, 
             done = run("task", "--start_dir", workspace, *arguments, "--base_url", "http://127.0.0.1:9", timeout=10)
             assert refused(done), (kind, done)
     listed = run("--sessions", "--start_dir", workspace, timeout=10)
+    events = [json.loads(line) for line in run("--sessions", "--start_dir", workspace, "--json").stdout.splitlines()]
+    assert [(event["type"], event["text"] + "\n") for event in events] == [("noticed", listed.stdout)]
     assert listed.returncode == 0 and listed.stdout.count("\n") == len(kinds) + 1 and "  done  " in listed.stdout
     assert (look(), good.read_bytes()) == before
 
@@ -411,6 +414,11 @@ def test_what_was_interrupted_is_not_run_again(start, run, workspace, home, play
         process.send_signal(number)
         assert process.wait(10) == (130 if number == signal.SIGINT else -9)
         (path,) = journals(home)
+        if number == signal.SIGKILL:
+            assert "  1 step " in run("--sessions", "--start_dir", workspace).stdout
+            told = run("--start_dir", workspace, "--resume", path.stem, server=server).stdout
+            assert f"Session {path.stem}. You said last:\none\n" in told
+            assert "may or may not have been done:\n" in told and "sleep 60" in told and "touch after" not in told
         done = run("two", "--start_dir", workspace, "--resume", path.stem, server=server)
     if number == signal.SIGKILL:
         os.kill(pid, number)
@@ -418,6 +426,20 @@ def test_what_was_interrupted_is_not_run_again(start, run, workspace, home, play
     place, played = plays(path)
     assert sorted(made.name for made in place.iterdir()) == ["a.txt"]
     assert "[3 tool results, all as recorded; " in played.stdout
+
+
+def test_a_command_of_ones_own_that_was_stopped_is_not_run_again(start, run, workspace, home, tmp_path):
+    """And a replay shows what the user said."""
+    with Server(say("Hello."), prefix=False) as server:
+        process = start("--start_dir", workspace, server=server, stdin=subprocess.PIPE)
+        process.stdin.write("!touch made; echo $$ > pid; exec sleep 60\n")
+        process.stdin.flush()
+        wait_for(workspace / "pid")
+        process.send_signal(signal.SIGINT)
+        process.communicate("hello\n", timeout=20)
+    played = run("--replay", *journals(home), "--start_dir", tmp_path)
+    assert "not run again" in played.stdout and not (tmp_path / "made").exists()
+    assert "> hello\nHello.\n" in played.stdout
 
 
 def test_a_result_that_differs_is_told(run, workspace, recorded, tmp_path):

@@ -1,6 +1,7 @@
 """What the user is asked before it is done, what is shown of it, and what is taken back: approval, diffs, undo."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -236,6 +237,44 @@ def test_undo_asks_when_somebody_else_changed_files(agent, workspace):
         assert "somebody" in asked[0].plan and len(told.session.messages) > 1
         assert "\n1 file removed: file" in result(told, "/undo").text and not (workspace / "file").exists()
         assert told.session.messages == []
+
+
+def test_undo_names_what_it_could_not_put_back(agent, workspace):
+    """Where a file was, a folder stands now with what no snapshot has."""
+    (workspace / ".gitignore").write_text("*.log\n")
+    (workspace / "b").write_text("mine\n")
+    with Server(shell("rm b; mkdir b; touch b/x.log a"), say("Done."), prefix=False) as server:
+        told = agent(server)
+        turn(told, "write")
+        text = result(told, "/undo").text
+    assert "\n1 file removed: a\n1 file left as it is: b" in text and (workspace / "b" / "x.log").exists()
+
+
+@pytest.mark.parametrize("order", ["/cost x", "/context\nnow", "/redo\t2"], ids=repr)
+def test_what_stands_behind_a_command_that_takes_nothing_is_not_for_the_model(agent, order):
+    with Server() as server, pytest.raises(ValueError, match="takes nothing behind it"):
+        turn(agent(server), order)
+
+
+def test_a_file_name_may_stand_behind_any_white_space(agent, workspace):
+    with Server(say("Hello."), prefix=False) as server:
+        told = agent(server)
+        turn(told, "hello")
+        assert "Saved" in result(told, "/save\ttalk.md").text and (workspace / "talk.md").exists()
+        assert len(server.requests) == 1
+
+
+def test_a_journal_that_was_removed_begins_again(agent, home):
+    with Server(say("One."), say("Two."), say("Three."), prefix=False) as server:
+        told = agent(server)
+        turn(told, "one")
+        shutil.rmtree(home / "work")
+        events = turn(told, "two")
+        assert len([event for event in of(Noticed, events) if "was removed" in event.text]) == 1
+        told.close()
+        again = agent(server)
+        assert result(again, "three").status == "done"
+    assert [message["content"] for message in again.session.messages] == ["two", "Two.", "three", "Three."]
 
 
 def test_always_is_not_for_undo(agent, workspace):
