@@ -646,6 +646,11 @@ def is_running(group: int) -> bool:
     return False
 
 
+def environment_without(key: str) -> dict[str, str]:
+    """The environment for another program, which is not to have the key."""
+    return {name: value for name, value in os.environ.items() if not key or value.strip() != key}
+
+
 def signal_group(group: int, number: int):
     """Sends a signal to a process group; waits until it has ended, or for two seconds."""
     with suppress(ProcessLookupError, PermissionError):
@@ -912,8 +917,7 @@ class Workspace:
 
     def start(self, command: str, path: Path) -> subprocess.Popen:
         """Starts a command that writes into a file, not a pipe: nothing that it leaves running can hold that open."""
-        environment = {k: v for k, v in os.environ.items() if not self.secret or v.strip() != self.secret}
-        environment |= QUIET | self.sandbox.environment
+        environment = environment_without(self.secret) | QUIET | self.sandbox.environment
         options = {"env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
         with open(path, "ab", opener=private) as out:
             shell = [*self.sandbox.prefix, shutil.which("bash") or "/bin/sh", "-c", command]
@@ -2840,7 +2844,7 @@ def find_session(start: str | None, resume: str | None) -> tuple[Path, Session]:
     session = Session(sessions_of(here) / new if resume is None else find_journal(here, resume))
     directory = session.directory if start is None else start
     if not os.path.isdir(directory):
-        raise ValueError(f"{directory!r} is not a directory" + ". Where is it now? --start_dir DIR" * (start is None))
+        raise ValueError(f"{directory!r} is not a directory. Where is it now? --start_dir DIR")
     folder = sessions_of(directory)
     if resume is not None:
         try:
@@ -3234,8 +3238,8 @@ class Conversation:
 
     def run_editor(self, path: Path) -> int:
         """Lets the user edit a file; gives back the editor's exit code. What the keys for signals do is up to it."""
-        key, editor = self.agent.config.api_key, os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
-        environment = {name: value for name, value in os.environ.items() if not key or value.strip() != key}
+        editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
+        environment = environment_without(self.agent.config.api_key)
         ignored = {number: lambda *_: None for number in (signal.SIGINT, signal.SIGQUIT)}  # by us, not by the editor
         handlers = {n: signal.signal(n, how) for n, how in {**ignored, signal.SIGTSTP: signal.SIG_DFL}.items()}
         try:

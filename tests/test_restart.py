@@ -428,6 +428,15 @@ def test_what_was_interrupted_is_not_run_again(start, run, workspace, home, play
     assert "[3 tool results, all as recorded; " in played.stdout
 
 
+def test_a_link_to_a_journal_that_is_named_by_its_path_is_followed(run, workspace, recorded, tmp_path):
+    (tmp_path / "link.jsonl").symlink_to(recorded(say("One."), said="one\n"))
+    with Server(say("Two."), prefix=False) as server:
+        assert run("two", "--start_dir", workspace, "--resume", tmp_path / "link.jsonl", server=server).returncode == 0
+    assert users(server) == ["one", "two"]
+    played = run("--replay", tmp_path / "link.jsonl", "--start_dir", workspace)
+    assert played.returncode == 0 and "> two\nTwo.\n" in played.stdout
+
+
 def test_a_command_of_ones_own_that_was_stopped_is_not_run_again(start, run, workspace, home, tmp_path):
     """And a replay shows what the user said."""
     with Server(say("Hello."), prefix=False) as server:

@@ -514,13 +514,12 @@ def test_three_interrupts_end_it_with_all_that_runs(window, workspace, home):
 
 def test_an_interrupt_while_the_turn_is_written_down(window, workspace, home, tmp_path, script):
     """It comes behind the answer, while a snapshot is taken."""
-    slow = f"[ -e {workspace}/slow ] && [[ $* == *write-tree* ]] && touch {tmp_path}/taken && sleep 1"
+    slow = f"[ -e {workspace}/slow ] && [[ $* == *write-tree* ]] && echo yes > {tmp_path}/taken && sleep 1"
     script(f'{slow}\nexec {shutil.which("git")} "$@"', name="git")
     with Server(calls(shell("touch slow")), say("Done."), say("Still here."), prefix=False) as server:
         seen = window(server, PATH=f"{tmp_path}:{os.environ['PATH']}")
         seen.press("go\r")
-        while not (tmp_path / "taken").exists():
-            seen.look()
+        wait_for(tmp_path / "taken")
         seen.press(INTERRUPT)
         seen.prompt()
         (workspace / "slow").unlink()
