@@ -2,7 +2,7 @@
 # requires-python = ">=3.10"
 # dependencies = ["openai>=3.0", "tiktoken>=0.9"]
 # ///
-"""tinyagent: a coding agent that can be read in one sitting.
+"""tinyagent: a coding agent that a person can read.
 
     python tinyagent.py --start_dir DIR             a conversation on standard input
     python tinyagent.py --start_dir DIR "a task"    does it and exits; standard output is the answer alone
@@ -97,6 +97,7 @@ UNFINISHED = "not run again: it did not come to its end when it was recorded"
 STOPPED = ("stopped by the user", "stopped by a signal", "stopped at the time limit")  # why a call did not end
 SKIPPED = "skipped: the user spoke"
 OWN_COMMAND = "The user ran this command, not you. It ended with:\n\n{}"
+CUT_SHORT = tuple(OWN_COMMAND.format(reason) for reason in STOPPED)  # so begins what is told of such a command
 OUTPUT_FILE = re.compile(r"in /.*/output/[\w.-]+\.txt")  # as it stands in a result; each has another name
 SAME_AGAIN = "\n[This call gave this result {} times. Do something else, or say what is in the way.]"
 PINNED = ("AGENTS.md", "spec.txt", "plan.txt")  # these files of the working directory stand in the system message
@@ -1119,10 +1120,10 @@ class Snapshots:
                 return self.take(limit)
         return ""
 
-    def restore(self, here: str, target: str) -> list[str]:
-        """Makes the files of the snapshot `here`, which was just taken, those of `target`. Only what is stored is
-        removed: gives back the names of what is not as in `target`, as something else is there or it cannot be written.
-        ValueError, and nothing is changed, when one of the snapshots is not there any more."""
+    def restore(self, here: str, target: str) -> dict[str, str]:
+        """Makes the files of the snapshot `here`, which was just taken, those of `target`; gives back what became of
+        each that differs. Only what is stored is removed, and where something else is, or it cannot be written, all is
+        left as it is. ValueError, and nothing is changed, when one of the snapshots is not there any more."""
         told = self._git("diff-tree", "-r", "-z", "--no-renames", "--name-status", here, target).stdout.split(b"\0")
         status = dict(zip(told[1::2], told[::2], strict=False))  # name -> A (only in target), D (only here), M, T
         rules = {name: status[name] for name in status if os.path.basename(name) == b".gitignore"}
@@ -1141,12 +1142,10 @@ class Snapshots:
                     if not (os.lstat(path).st_mode ^ mode) & 0o170100:  # still a file, as executable
                         os.chmod(path, stat.S_IMODE(mode))
             self._git("update-index", "-q", "--refresh", fine=(0, 1))
-            return sorted(map(os.fsdecode, self._changed()))
-
-    def names(self, kinds: str, here: str, there: str) -> list[str]:
-        """The files that are different in the second snapshot: kinds are letters of git, d for all but removed ones."""
-        told = self._git("diff", "--no-renames", "--name-only", "-z", f"--diff-filter={kinds}", here, there).stdout
-        return [*map(os.fsdecode, told.split(b"\0")[:-1])]
+            fates = {name: "removed" if kind == b"D" else "put back" for name, kind in status.items()}
+            still = {name for name in kept if status.get(name) == b"D"}
+            fates |= dict.fromkeys(self._changed() | still, "left as it is")
+            return {os.fsdecode(name): fates[name] for name in sorted(fates)}
 
     def changes(self, here: str, there: str, limit: int = 20_000) -> str:
         """What is different in the second snapshot, as a diff; a list of files before it when it has to be cut to so
@@ -1232,13 +1231,18 @@ class Snapshots:
         return {*self._git("diff-files", "-z", "--name-only").stdout.split(b"\0")} - {b""}
 
     def _remove(self, status: dict[bytes, bytes], kept: set[bytes]) -> dict[bytes, int]:
-        """Makes room for what `target` has; gives back path -> mode of the files that will be there again."""
+        """Makes room for what `target` has; gives back path -> mode of the files that will be there again. What cannot
+        be removed is added to what is kept."""
         modes, root = {}, os.fsencode(self.directory)
         for name in [name for name in status if status[name] != b"A" and name not in kept]:
             path = os.path.join(root, name)
-            with suppress(OSError):
+            try:
                 modes |= {path: mode} if stat.S_ISREG(mode := os.lstat(path).st_mode) else {}
                 os.unlink(path)
+            except OSError:
+                kept.add(name)
+                continue
+            with suppress(OSError):
                 while status[name] == b"D" and (path := os.path.dirname(path)) != root:
                     os.rmdir(path)
         return modes
@@ -2377,7 +2381,7 @@ class Agent:
             if not (yield from self.may_overwrite("undo", trees[-1], here)):
                 return LEFT
         yield self.rewrite(Undone(here))
-        return f"Taken back: {said}\n" + (self.put_back(here, trees[0]) if here else "No file was put back.")
+        return f"Taken back: {said}\n" + self.put_back(here, *trees[:1])
 
     def redo(self, _: str) -> Iterator[Event]:
         """/redo: takes the last /undo back."""
@@ -2389,7 +2393,7 @@ class Agent:
             return LEFT
         yield self.rewrite(Redone())
         said = one_line(" ".join(self.session.said), 60)
-        return f"Done again: {said}\n" + (self.put_back(here, tree) if here and tree else "No file was put back.")
+        return f"Done again: {said}\n" + self.put_back(here, tree)
 
     def may_overwrite(self, order: str, before: str, here: str) -> Iterator[Event]:
         """Whether the files are as they were in a snapshot, or the user approves. Trouble if nobody can be asked."""
@@ -2402,13 +2406,14 @@ class Agent:
             return False
         return True
 
-    def put_back(self, here: str, tree: str) -> str:
-        """Makes the files those of a snapshot; says which were changed by that, and which could not be."""
-        changed, added = self.snapshots.names("d", here, tree), self.snapshots.names("D", here, tree)
-        left = self.snapshots.restore(here, tree)
-        changed, added = ([name for name in names if name not in left] for names in (changed, added))
-        done = {"put back": changed, "removed": added, "left as it is": left}
-        told = [f"{plural(len(names), 'file')} {how}: {some(names)}" for how, names in done.items() if names]
+    def put_back(self, here: str, tree: str = "") -> str:
+        """Makes the files those of a snapshot, if there is one; says which were changed by that, and which not."""
+        if not (here and tree):
+            return "No file was put back."
+        fates, told = self.snapshots.restore(here, tree), []
+        for fate in ("put back", "removed", "left as it is"):
+            if names := [name for name in fates if fates[name] == fate]:
+                told += [f"{plural(len(names), 'file')} {fate}: {some(names)}"]
         return "\n".join(told) or "No file had to be put back."
 
     def diff(self, _: str) -> str:
@@ -3295,12 +3300,6 @@ def as_recorded(turn: list[Event]) -> list[Event]:
     return facts[::-1]
 
 
-def came_to_its_end(turn: list[Event]) -> bool:
-    """Whether the user's own !command, of which this is the turn, did."""
-    printed = [fact.text for fact in turn if isinstance(fact, CommandRan)]
-    return bool(printed) and not printed[0].startswith(tuple(OWN_COMMAND.format(reason) for reason in STOPPED))
-
-
 def results(events: list[Event], *directories: str) -> list[str]:
     """What the tools returned, if they came to their end; times and the names of the directory made equal."""
     texts = [OUTPUT_FILE.sub("", event.text) for event in events if isinstance(event, ToolReturned)]
@@ -3317,12 +3316,13 @@ def replay(facts: list[Event], agent: Agent, show: Callable[[Event], None]) -> i
     events, summaries = [], iter([fact.summary for fact in facts if isinstance(fact, Compacted)])
     begins = [i for i, fact in enumerate(facts) if isinstance(fact, UserSaid)]
     for begin, end in zip(begins, [*begins[1:], len(facts)], strict=True):
-        turn = facts[begin:end]
-        if facts[begin].text.startswith("!") and not came_to_its_end(turn):
-            show(Noticed(f"{UNFINISHED}: {facts[begin].text}"))
+        turn, said = facts[begin:end], facts[begin].text
+        printed = [fact.text for fact in turn if isinstance(fact, CommandRan) and not fact.text.startswith(CUT_SHORT)]
+        if said.startswith("!") and not printed:
+            show(Noticed(f"{UNFINISHED}: {said}"))
             continue
         agent.chat = partial(recorded, iter(as_recorded(turn)), summaries)
-        play(agent, facts[begin].text, lambda happened: (show(happened), events.append(happened)))
+        play(agent, said, lambda happened: (show(happened), events.append(happened)))
         if agent.leaving:
             return EXIT_CODES["interrupted"]
     places = sorted({fact.directory for fact in facts if isinstance(fact, Opened)}, key=len, reverse=True)
