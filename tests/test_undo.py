@@ -338,7 +338,7 @@ def test_what_is_not_stored_is_left_where_it_is_in_the_way(space):
     assert (space.directory / "place/.git/HEAD").exists() and (space.directory / "b").read_text() == "1"
 
 
-def test_what_changes_after_the_snapshot_is_left_of(space):
+def test_what_changes_after_the_snapshot_is_left(space):
     fill(space.directory, a="1", b="1", c="1")
     target = taken(space)
     fill(space.directory, a="2", b="2", c="2", d="2")
