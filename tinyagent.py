@@ -54,6 +54,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import cached_property, partial, wraps
+from html.parser import HTMLParser
 from importlib.util import find_spec
 from itertools import accumulate, dropwhile, zip_longest
 from pathlib import Path
@@ -725,20 +726,12 @@ MARKS |= dict.fromkeys(("br", "tr", "dt", "dd"), ("\4", ""))
 SPACES, BACK = str.maketrans(" \xa0\n\t", "\1\1\2\3"), str.maketrans("\1\2\3", " \n\t")  # the spaces of <pre>
 
 
-class Page:
-    """Reads HTML; its parts are what a person would read, as Markdown."""
+class Page(HTMLParser):
+    """Reads HTML; its parts are what a person would read, as Markdown. No close(), which can take hours."""
 
     def __init__(self, url: str):
+        super().__init__()
         self.url, self.parts, self.open, self.href, self.start = url, [], Counter(), "", 0
-
-    def feed(self, html: str):
-        """Takes the whole text of a page."""
-        from html.parser import HTMLParser
-
-        parser = HTMLParser()
-        parser.handle_data, parser.handle_starttag = self.handle_data, self.handle_starttag
-        parser.handle_endtag = self.handle_endtag
-        parser.feed(html)  # no close(), which can take hours
 
     def handle_data(self, data: str):
         if not any(self.open[tag] for tag in NOISE):
