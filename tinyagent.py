@@ -30,6 +30,7 @@ import hashlib
 import inspect
 import json
 import math
+import mimetypes
 import mmap
 import os
 import queue
@@ -53,6 +54,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, fields, make_dataclass, replace
+from difflib import unified_diff
 from functools import cached_property, partial, wraps
 from html.parser import HTMLParser
 from importlib.util import find_spec
@@ -677,8 +679,6 @@ def ending(code: int) -> str:
 
 def difference(before: bytes, after: bytes) -> str:
     """What changes between two texts, as the lines of a diff; "" if nothing does."""
-    from difflib import unified_diff
-
     if before == after:
         return ""
     old, new = (text.decode("utf-8", "replace").splitlines() for text in (before, after))
@@ -963,8 +963,6 @@ class Workspace:
             size = file.tell()
         total = number - piece.endswith(b"\n")
         if b"\0" in shown[:8192]:
-            import mimetypes
-
             kind = mimetypes.guess_type(path)[0] or "of unknown type"
             raise ValueError(f"{path} is binary, {plural(size, 'byte')}, {kind}: use the shell to look into it")
         if size and not shown:
