@@ -1653,6 +1653,7 @@ class Model:
 
     def __init__(self, config: Config, learned: dict[str, list] | None = None):
         self.config, self.reached, self.asked, self.window = config, False, False, 0
+        self.stalls = [float(part) for part in config.stall_seconds.split(",")]
         self.learned = {} if learned is None else learned  # about this server: api, refused, context
 
     @cached_property
@@ -1666,10 +1667,6 @@ class Model:
         wait = openai.Timeout(max(self.stalls), connect=10)
         key = self.config.api_key or "none"
         return openai.OpenAI(base_url=url, api_key=key, max_retries=0, timeout=wait, http_client=direct)
-
-    @cached_property
-    def stalls(self) -> list[float]:
-        return [float(part) for part in self.config.stall_seconds.split(",")]
 
     def chat(self, request: dict, check: Callable[[], None]) -> Iterator[Event]:
         """Sends a request, yields what arrives, gives back the reply. `check` is called at each tick and may raise.
