@@ -877,8 +877,8 @@ class Workspace:
         """Run a bash command; returns exit status, stdout and stderr. It starts in the working directory, with nothing
         on standard input; only files persist between commands. Keep something running with: cmd > log 2>&1 &"""
         yield command
-        path, deadline, seen, stopped = self.output_file(), time.monotonic() + timeout, 0, ""
-        process, ended = self.start(command, path), threading.Event()
+        deadline, seen, stopped = time.monotonic() + timeout, 0, ""
+        (process, path), ended = self.start(command), threading.Event()
         threading.Thread(target=lambda: (process.wait(), ended.set()), daemon=True).start()
         try:
             while not (ended.wait(TICK) or stopped):
@@ -901,22 +901,20 @@ class Workspace:
             elif path.stat().st_size > SAVED:
                 os.truncate(path, SAVED)
 
-    def output_file(self) -> Path:
-        """A new file for the output of a command."""
+    def start(self, command: str) -> tuple[subprocess.Popen, Path]:
+        """Starts a command that writes into a file, not a pipe: nothing that it leaves running can hold that open."""
         try:
             self.output.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError:  # the state cannot be written: commands run all the same
             self.output = Path(tempfile.mkdtemp(prefix="tinyagent-"))
-        return self.output / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.txt"
-
-    def start(self, command: str, path: Path) -> subprocess.Popen:
-        """Starts a command that writes into a file, not a pipe: nothing that it leaves running can hold that open."""
+        path = self.output / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.txt"
         environment = environment_without(self.secret) | QUIET | self.sandbox.environment
         options = {"env": environment, "stdin": subprocess.DEVNULL, "start_new_session": True}
         with open(path, "ab", opener=private) as out:
             shell = [*self.sandbox.prefix, shutil.which("bash") or "/bin/sh", "-c", command]
             try:
-                return subprocess.Popen(shell, cwd=str(self.directory), stdout=out, stderr=subprocess.STDOUT, **options)
+                process = subprocess.Popen(shell, cwd=self.directory, stdout=out, stderr=subprocess.STDOUT, **options)
+                return process, path
             except (OSError, ValueError):
                 path.unlink()
                 raise
