@@ -1958,10 +1958,6 @@ class Agent:
         names = [*TOOLS, *(name for name in OPTIONAL if name in self.config.enable.split(","))]
         return {name: Tool(getattr(self.workspace, name)) for name in names}
 
-    @cached_property
-    def specs(self) -> list[dict]:
-        return [tool.spec for tool in self.tools.values()]
-
     def turn(self, text: str) -> Iterator[Event]:
         """Yields what happens until the model answers or something ends the turn; a /command is done without it. The
         last event is a Result. ValueError for a command that there is not."""
@@ -2185,7 +2181,7 @@ class Agent:
             self.warned = True
         return reply
 
-    def send(self, messages: list[dict], quiet: bool = False, tools: list[dict] | None = None) -> Iterator[Event]:
+    def send(self, messages: list[dict], quiet: bool = False, tools: bool = True) -> Iterator[Event]:
         """Sends the system message and these, users in a row as one; the reply counts against the turn's limits."""
         self.check()
         config, tokens = self.config, self.usage["prompt_tokens"] + self.usage["completion_tokens"]
@@ -2198,7 +2194,8 @@ class Agent:
             if message["role"] == "user" == joined[-1]["role"]:
                 message = message | {"content": joined.pop()["content"] + "\n\n" + message["content"]}
             joined.append(message)
-        events = self.chat({"messages": joined, "tools": self.specs if tools is None else tools}, self.check)
+        specs = [tool.spec for tool in self.tools.values()] * tools
+        events = self.chat({"messages": joined, "tools": specs}, self.check)
         try:
             while happened := next(events):
                 if isinstance(happened, Learned):
@@ -2252,7 +2249,7 @@ class Agent:
         while text:
             piece = {"role": "user", "content": SUMMARY.format(summary or "(nothing yet)") + "\n\n" + text[:size]}
             try:
-                reply = yield from self.send([piece, order], quiet=True, tools=[])
+                reply = yield from self.send([piece, order], quiet=True, tools=False)
             except Trouble as trouble:
                 size = min(size, len(text)) // 4
                 text = shortened(text, 8 * size)
@@ -2310,7 +2307,7 @@ class Agent:
 
     def fixed(self) -> int:
         """Tokens of what each request begins with."""
-        return self.count({"system": self.session.system, "tools": self.specs})
+        return self.count({"system": self.session.system, "tools": [tool.spec for tool in self.tools.values()]})
 
     def size(self) -> int:
         """Tokens of the next request, all of them counted here."""
