@@ -2684,10 +2684,6 @@ class Terminal:
             lines = "\n".join(self.paint(line, colour) for line in plain(text).split("\n"))
             self.write("\n" * (not self.fresh) + lines + "\n", stream, styled=True)
 
-    def note(self, text: str):
-        """Writes whole lines above the line of the answer that is not whole yet."""
-        self.write(plain(text) + "\n") if self.rich else self.line(text)
-
     def write(self, text: str, stream=None, styled: bool = False):
         """Writes text above the rows at the bottom; it is made harmless, if it is not `styled` already."""
         if text := text if styled else plain(text):
@@ -3037,7 +3033,7 @@ class Conversation:
             order = ORDER.match(line)
             (self.queue if order else hints).append(line)
             told = "will be done after this turn" if order else "taken: the model gets it between two tool calls"
-            self.terminal.note(f"> {line}\n  ({told})")
+            self.terminal.write("\n" * (not self.terminal.fresh) + f"> {line}\n  ({told})\n")
         return hints
 
     def approve(self, question: Event) -> str:
