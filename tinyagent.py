@@ -2974,17 +2974,8 @@ class Conversation:
 
     def run(self) -> int:
         """A turn for each message; gives back the exit code. What was typed, and not said, is in the history then."""
-        try:
-            return self.take_turns()
-        finally:
-            typed = self.keyboard.typed if self.keyboard else ""
-            for text in filter(None, [*self.agent.heard, *self.queue, typed]):
-                self.remember(text)
-
-    def take_turns(self) -> int:
-        """Does what is said, until the end; gives back the exit code."""
         code, otherwise = 0, "" if self.prompt else OPENING_MESSAGE  # what an empty first line in a pipe says
-        with suppress(EOFError):
+        try:
             while not (self.agent.leaving or self.over):
                 if not (said := self.message() or otherwise):
                     continue
@@ -2999,6 +2990,12 @@ class Conversation:
                 code = result.exit_code if self.agent.config.json else 0
                 if not self.prompt and result.steps and result.status in ("refused", "unavailable", "error"):
                     return result.exit_code  # nobody is there to mend it
+        except EOFError:
+            pass
+        finally:
+            typed = self.keyboard.typed if self.keyboard else ""
+            for text in filter(None, [*self.agent.heard, *self.queue, typed]):
+                self.remember(text)
         return EXIT_CODES["interrupted"] if self.agent.leaving else code
 
     def turn(self, said: str) -> Event:
