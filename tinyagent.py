@@ -2213,22 +2213,20 @@ class Agent:
         return size != before
 
     def compact(self, wish: str = "") -> Iterator[Event]:
-        """Puts a summary in the place of the first half of the history, by tokens."""
-        messages = self.session.messages
+        """/compact [what to keep]: puts a summary in the place of the first half of the conversation."""
+        messages, size = self.session.messages, self.size()
         before = list(accumulate(map(self.count, messages), initial=0))
         places = [i for i, message in enumerate(messages) if i and message["role"] != "tool"]
-        if not places:
-            return
-        cut = min(places, key=lambda i: abs(before[i] - before[-1] / 2))
-        yield Noticed(f"making room in the context window: summarising {plural(cut, 'message')}")
-        try:
-            summary = yield from self.summarise(messages[:cut], wish)
-        except Trouble as trouble:
-            if not trouble.of_request:
-                raise
-            yield Noticed(f"no summary was made: {trouble}")
-            return
-        yield from self.cut_off(cut, shortened(summary, max(400, before[cut] * 3)))  # characters: less than it replaces
+        if cut := min(places, key=lambda i: abs(before[i] - before[-1] / 2), default=0):
+            yield Noticed(f"making room in the context window: summarising {plural(cut, 'message')}")
+            try:
+                summary = yield from self.summarise(messages[:cut], wish)
+                yield from self.cut_off(cut, shortened(summary, max(400, before[cut] * 3)))  # less than it replaces
+            except Trouble as trouble:
+                if not trouble.of_request:
+                    raise
+                yield Noticed(f"no summary was made: {trouble}")
+        return f"The next request has {self.size():,} tokens; it had {size:,}."
 
     def summarise(self, messages: list[dict], wish: str) -> Iterator[Event]:
         """What these messages come to: asked for behind what the provider has in its cache; else of a transcript
@@ -2333,15 +2331,9 @@ class Agent:
     @cached_property
     def commands(self) -> dict[str, Callable]:
         """What the user can order instead of saying something to the model: it gives back what to say of it."""
-        files, context = [self.undo, self.redo, self.diff], [self.compact_now, self.uncompact, self.show_context]
+        files, context = [self.undo, self.redo, self.diff], [self.compact, self.uncompact, self.show_context]
         own = [*files, *context, self.change_model, self.change_ask, self.show_cost, self.save]
         return {inspect.getdoc(command).split(":")[0].split()[0]: command for command in own}
-
-    def compact_now(self, wish: str) -> Iterator[Event]:
-        """/compact [what to keep]: puts a summary in the place of the first half of the conversation."""
-        before = self.size()
-        yield from self.compact(wish)
-        return f"The next request has {self.size():,} tokens; it had {before:,}."
 
     def uncompact(self, _: str) -> Iterator[Event]:
         """/uncompact: takes the last summary back: the whole conversation is in the journal."""
