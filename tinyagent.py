@@ -23,6 +23,7 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) == signal.default_
 
 import argparse
 import atexit
+import ctypes
 import errno
 import fcntl
 import gc
@@ -512,8 +513,6 @@ def within(path: Path, places: Collection[Path]) -> bool:
 
 def kernel(function: str, *arguments) -> int:
     """What a function of libc answers. OSError when it fails."""
-    import ctypes  # here and not above: it takes time that only --sandbox needs
-
     if (answer := getattr(ctypes.CDLL(None, use_errno=True), function)(*arguments)) < 0:
         raise OSError(ctypes.get_errno(), f"--sandbox: {os.strerror(ctypes.get_errno())}", function)
     return answer
@@ -531,9 +530,7 @@ def allow(rules: int, path: Path, rights: int):
 def drop_privileges():
     """Takes from this thread, and from what it starts, that with which root gets around Landlock. And nobody may trace
     this process: commands could, as this thread is bound as they are, but it has the memory of the whole program."""
-    from ctypes import create_string_buffer
-
-    head, sets = struct.pack("Ii", 0x20080522, 0), create_string_buffer(24)
+    head, sets = struct.pack("Ii", 0x20080522, 0), ctypes.create_string_buffer(24)
     kernel("capget", head, sets)
     effective, permitted = struct.unpack_from("2I", sets)
     kernel("capset", head, struct.pack("6I", effective & KEPT, permitted & KEPT, 0, 0, 0, 0))
@@ -543,8 +540,6 @@ def drop_privileges():
 
 def refuse_sockets():
     """Lets this thread, and what it starts, make local sockets alone: Landlock knows TCP and no other protocol."""
-    from ctypes import addressof, create_string_buffer
-
     machine, number = SOCKET.get(os.uname().machine, (0, 0))
     load, equal, at_least, answer, no, yes = 0x20, 0x15, 0x35, 0x06, 0x50000 | errno.EACCES, 0x7FFF0000
     steps = [(load, 0, 0, 4), (equal, 0, 8, machine)]  # operation, steps to skip if true, if false, operand
@@ -552,8 +547,8 @@ def refuse_sockets():
     steps += [(load, 0, 0, 16), (equal, 1, 0, socket.AF_UNIX), (equal, 0, 1, 16)]  # 16: netlink, to this kernel
     program = b"".join(struct.pack("HBBI", *step) for step in [*steps, (answer, 0, 0, yes), (answer, 0, 0, no)])
     if machine:
-        code = create_string_buffer(program)
-        kernel("prctl", 22, 2, struct.pack("HP", len(program) // 8, addressof(code)), 0, 0)
+        code = ctypes.create_string_buffer(program)
+        kernel("prctl", 22, 2, struct.pack("HP", len(program) // 8, ctypes.addressof(code)), 0, 0)
 
 
 class Sandbox:
