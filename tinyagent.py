@@ -1601,12 +1601,6 @@ def thought(chunk: dict) -> str:
     return next(filter(None, (given(str, text) for text in texts)), "")
 
 
-def has_content(chunk: dict) -> bool:
-    """Whether a chunk brings the reply forward: text, a part of a call, reasoning; not a role or a sign of life."""
-    delta = choice_of(chunk)[1]
-    return bool(chunk.get("alive") or any(value for key, value in delta.items() if key != "role"))
-
-
 def windows(data: Any, model: str) -> Iterator[int]:
     """The context windows, in tokens, that a server's description of its models tells for this one."""
     entries = given(list, given(dict, data).get("data") or given(dict, data).get("models")) or [data]
@@ -1778,7 +1772,7 @@ class Model:
                 data, other = data + value, None
                 if (chunk := parsed(data, failed=named == b"error")) is not None:  # else the next line may complete it
                     data = b""
-                    if has_content(chunk):
+                    if chunk.get("alive") or any(v for k, v in choice_of(chunk)[1].items() if k != "role"):
                         limit, since = between, time.monotonic()
                     yield chunk
             elif line == b"" and data:
