@@ -2616,9 +2616,9 @@ class Terminal:
         if result.steps:
             told = f"{plural(result.steps, 'step')}, {took:,.0f} s, {in_words(result.usage)}"
             self.line(f"[{told}; context window {self.full():.0%}]", "2")
-        if answered and not self.talking:
-            self.line(result.text, stream=self.out)
         self.draw()
+        if answered and not self.talking and result.text.strip():
+            print(plain(result.text), file=self.out, flush=True)
 
     def does(self, what: str, seconds: float = 0.0):
         """Notes what goes on from now, and in how many seconds it ends, if that is known."""
@@ -2628,16 +2628,16 @@ class Terminal:
     def stream(self, text: str):
         """Shows a piece of the answer; a rich terminal has it at the bottom until its line is whole."""
         if not self.rich:
-            return self.write(text)
+            return self.write(plain(text))
         *lines, self.answer = (self.answer + plain(text)).split("\n")
-        self.write("".join(self.styled(line) + "\n" for line in lines), styled=True)
+        self.write("".join(self.styled(line) + "\n" for line in lines))
         if len(self.answer) > 5_000:
             self.end_line()
 
     def end_line(self):
         """Ends the line of the answer that is not whole."""
         line, self.answer = self.answer, ""
-        self.write(self.styled(line) + "\n" if line else "", styled=True)
+        self.write(self.styled(line) + "\n" if line else "")
 
     def styled(self, line: str) -> str:
         """A line of the answer, its Markdown in light colours."""
@@ -2655,18 +2655,18 @@ class Terminal:
     def paint(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self.rich and colour and text else text
 
-    def line(self, text: str, colour: str = "", stream=None):
+    def line(self, text: str, colour: str = ""):
         """Writes whole lines, if there is something in them to see."""
         self.end_line()
         if text.strip():
             lines = "\n".join(self.paint(line, colour) for line in plain(text).split("\n"))
-            self.write("\n" * (not self.fresh) + lines + "\n", stream, styled=True)
+            self.write("\n" * (not self.fresh) + lines + "\n")
 
-    def write(self, text: str, stream=None, styled: bool = False):
-        """Writes text above the rows at the bottom; it is made harmless, if it is not `styled` already."""
-        if text := text if styled else plain(text):
+    def write(self, text: str):
+        """Writes text, which is harmless, above the rows at the bottom."""
+        if text:
             self.fresh = text.endswith("\n")
-            self.draw(text, stream)
+            self.draw(text)
 
     def attend(self) -> list[str]:
         """Shows what goes on now; gives back the lines that were typed meanwhile. For a call at each tick."""
@@ -2676,7 +2676,7 @@ class Terminal:
         self.draw()
         return lines
 
-    def draw(self, text: str = "", stream=None):
+    def draw(self, text: str = ""):
         """Writes text, and the rows at the bottom anew below it."""
         bottom = self.picture() if self.doing and self.rich else []
         if not text and bottom == self.bottom:
@@ -2684,10 +2684,6 @@ class Terminal:
         height = len(self.bottom)  # in a window that became narrower it may be more: better too few than others' rows
         over = (f"\x1b[{height - 1}F" if height > 1 else "\x1b[G") + "\x1b[J" if height else ""
         below = "\n".join(self.paint(row, "" if row[:2] == "> " else "2") for row in bottom)
-        if stream and stream is not self.log:
-            print(over, end="", file=self.log, flush=True)
-            print(text, end="", file=stream, flush=True)
-            over = text = ""
         print(over + text + below, end="", file=self.log, flush=True)
         self.bottom = bottom
 
@@ -3008,7 +3004,7 @@ class Conversation:
             order = ORDER.match(line)
             (self.queue if order else hints).append(line)
             told = "will be done after this turn" if order else "taken: the model gets it between two tool calls"
-            self.terminal.write("\n" * (not self.terminal.fresh) + f"> {line}\n  ({told})\n")
+            self.terminal.write("\n" * (not self.terminal.fresh) + plain(f"> {line}\n  ({told})\n"))
         return hints
 
     def approve(self, question: Event) -> str:
