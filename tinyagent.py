@@ -2289,13 +2289,10 @@ class Agent:
             text += f"\n\n{name}, as it was at the start or at the last summary:\n\n{self.pinned[name]}"
         return clean(text)
 
-    def fixed(self) -> int:
-        """Tokens of what each request begins with."""
-        return self.count({"system": self.session.system, "tools": [tool.spec for tool in self.tools.values()]})
-
     def size(self) -> int:
         """Tokens of the next request, all of them counted here."""
-        return self.fixed() + sum(map(self.count, self.session.messages))
+        fixed = self.count({"system": self.session.system, "tools": [tool.spec for tool in self.tools.values()]})
+        return fixed + sum(map(self.count, self.session.messages))
 
     def tokens(self) -> int:
         """Tokens of the next request: those of the last one as the server counted, and a count of what came after."""
@@ -2388,7 +2385,7 @@ class Agent:
         pinned = {name: self.count(text) for name, text in self.pinned.items() if text in self.session.system}
         messages = sum(map(self.count, self.session.messages))
         summary = self.count(self.session.summary) if self.session.summary else 0
-        parts = {"instructions and tools": self.fixed() - sum(pinned.values()), **pinned}
+        parts = {"instructions and tools": self.size() - messages - sum(pinned.values()), **pinned}
         parts |= {"summary": summary, "messages": messages - summary}
         full = self.tokens()
         told = f"context window: {self.window:,} tokens, {full / self.window:.0%} full ({full:,})\n"

@@ -54,7 +54,7 @@ def test_its_figures_are_true(agent, vocabulary):
         told = agent(server)
         told.load_vocabulary()
         list(told.begin())
-        assert figure(r"together some (\d+) tokens") == round(told.fixed(), -2)
+        assert figure(r"together some (\d+) tokens") == round(told.size(), -2)
 
 
 def test_it_is_short():
