@@ -2644,10 +2644,8 @@ class Terminal:
             return self.paint(line, "2") if mark else line
         if re.match(r"#{1,6} ", line):
             return self.paint(line, "1")
-        parts = re.split(r"(`[^`]+`)", line)
-        texts = [re.sub(r"\*\*(\S|\S.*?\S)\*\*", lambda bold: self.paint(bold[1], "1"), part) for part in parts[::2]]
-        codes = [self.paint(part, "36") for part in parts[1::2]]
-        return "".join(part for pair in zip_longest(texts, codes, fillvalue="") for part in pair)
+        marked = r"(`[^`]+`)|\*\*([^\s`]|[^\s`][^`]*?[^\s`])\*\*"
+        return re.sub(marked, lambda found: self.paint(found[1] or found[2], "36" if found[1] else "1"), line)
 
     def paint(self, text: str, colour: str) -> str:
         return f"\x1b[{colour}m{text}\x1b[0m" if self.rich and colour and text else text
