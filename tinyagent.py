@@ -1670,11 +1670,9 @@ class Model:
                 yield from self._learn_window(found.window)
                 if lesson:
                     yield lesson
-                    continue
-                attempt += 1
-                seconds = self._wait(found, attempt)
-                yield Retrying(str(found), seconds)
-                self._pause(seconds, check)
+                else:
+                    attempt += 1
+                    yield from self._wait(found, attempt, check)
                 continue
             usage.update(self._priced(draft.tokens()))
             if draft.finish != "length" or draft.calls or cuts == 3:
@@ -1705,21 +1703,19 @@ class Model:
             self.asked = True
             threading.Thread(target=self._ask_window, daemon=True).start()
 
-    def _pause(self, seconds: float, check: Callable[[], None]):
-        until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0:
-            check()
-            time.sleep(min(left, TICK))
-
-    def _wait(self, found: Trouble, attempt: int) -> float:
-        """The seconds until the next attempt; the trouble when there is none."""
+    def _wait(self, found: Trouble, attempt: int, check: Callable[[], None]) -> Iterator[Event]:
+        """Waits until the next attempt; raises the trouble when there is none."""
         if found.status != "wait":
             raise found
         seconds = random.uniform(0.5, 1) * 2**attempt if found.seconds is None else found.seconds
         if seconds > MAX_WAIT or attempt > (found.tries if self.reached else 2):
             later = f", next in {seconds:.0f} seconds" if found.seconds else ""
             raise Trouble("unavailable", f"{found} ({plural(attempt, 'attempt')}{later})", tries=found.tries)
-        return seconds
+        yield Retrying(str(found), seconds)
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            check()
+            time.sleep(min(left, TICK))
 
     def _learn(self, what: str, value: Any) -> Event:
         self.learned.setdefault(what, []).append(value)
