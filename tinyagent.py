@@ -1317,17 +1317,10 @@ class Trouble(Exception):
         super().__init__(text)
         self.status, self.seconds, self.tries = status, seconds, tries  # seconds to wait, where the server says it
         self.body = body  # what the server said of a bad request, or of one that is too long
-
-    @property
-    def of_request(self) -> bool:
-        """Whether this request is in the way: too long, refused, answered with nothing. Another may fare better."""
-        return self.body != "" or self.status == "compact" or self.tries < RETRIES
-
-    @property
-    def window(self) -> int:
-        """The context window, in tokens, that the words for a request that is too long tell; 0 if they tell none."""
-        told = [int(size[1].replace(",", "")) for size in WINDOW.finditer(self.body)]
-        return min(told, default=0) if self.status == "compact" else 0
+        # whether this request is in the way: too long, refused, answered with nothing; another may fare better
+        self.of_request = body != "" or status == "compact" or tries < RETRIES
+        told = [int(size[1].replace(",", "")) for size in WINDOW.finditer(body)] if status == "compact" else []
+        self.window = min(told, default=0)  # the context window, in tokens, that the body tells
 
 
 def given(kind: type, value: Any) -> Any:
