@@ -1169,7 +1169,7 @@ class Snapshots:
         """Makes the git directory, whole or not at all: another agent may be doing the same."""
         self.store.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="new-", dir=self.store.parent, ignore_cleanup_errors=True) as new:
-            self._git("init", "-q", "--template=", store=new)
+            self._git(f"--git-dir={new}", "init", "-q", "--template=")
             Path(new, "info").mkdir(exist_ok=True)
             Path(new, "info", "attributes").write_text(VERBATIM)
             with suppress(OSError):
@@ -1227,11 +1227,10 @@ class Snapshots:
                     os.rmdir(path)
         return modes
 
-    def _git(self, *arguments, until=None, data=b"", fine=(0,), index=None, store=None) -> subprocess.CompletedProcess:
+    def _git(self, *arguments, until=None, data=b"", fine=(0,), index=None) -> subprocess.CompletedProcess:
         """Runs git with nothing of the user's but the PATH. ValueError with its complaint if it fails."""
         environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": self.store, "LC_ALL": "C"}
-        environment |= {"GIT_DIR": store or self.store, "GIT_WORK_TREE": self.directory}
-        environment |= {"GIT_INDEX_FILE": index or self.index}
+        environment |= {"GIT_DIR": self.store, "GIT_WORK_TREE": self.directory, "GIT_INDEX_FILE": index or self.index}
         environment |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1", "GIT_DEFAULT_HASH": "sha1"}
         options = {"cwd": self.directory, "env": environment, "input": data, "start_new_session": True}  # no Ctrl-C
         left = until and max(0.01, until - time.monotonic())
