@@ -2515,18 +2515,11 @@ class Keyboard:
 
     def press(self, key: str, pasted: str) -> bool:
         """Takes a key, or what is pasted; gives back whether a line is finished."""
-        match key:
-            case "\r" | "\n":
-                return True
-            case "\x7f" | "\b":
-                self.typed = self.typed[:-1]
-            case "\x15":  # Ctrl-U
-                self.typed = ""
-            case "\x17":  # Ctrl-W
-                self.typed = re.sub(r"\S*\s*$", "", self.typed)
-            case _:
-                self.typed += pasted + key * (key.isprintable() or key == "\t")
-        return False
+        if key == "\x17":  # Ctrl-W
+            self.typed = re.sub(r"\S*\s*$", "", self.typed)
+        shorter = {"\x7f": self.typed[:-1], "\b": self.typed[:-1], "\x15": ""}  # Backspace, Ctrl-U
+        self.typed = shorter.get(key, self.typed + pasted + key * (key.isprintable() or key == "\t"))
+        return key in ("\r", "\n")
 
 
 class Terminal:
