@@ -169,14 +169,6 @@ def option(default, takes: str, remark: str, kind: Callable | None = None, **how
     return field(default=default, metadata={"default": default, "help": remark, **read, **how})
 
 
-def numbers(text: str) -> str:
-    """The text, when it is numbers with commas between them; else ValueError."""
-    parts = [float(part) for part in text.split(",")] if text else []
-    if not all(map(math.isfinite, parts)):
-        raise ValueError(text)
-    return text
-
-
 @dataclass(frozen=True)
 class Config:
     """What the user chose: made in `main`, read by all, changed by nobody."""
@@ -189,12 +181,12 @@ class Config:
     max_tokens: int = option(0, "N", "limit of one turn: tokens in and out")
     max_seconds: int = option(0, "N", "limit of one turn: wall time")
     max_cost: float = option(0.0, "DOLLARS", "limit of one turn")
-    price: str = option("", "IN,CACHED,OUT", "dollars per million tokens, where the server tells no cost", numbers)
+    price: str = option("", "IN,CACHED,OUT", "dollars per million tokens, where the server tells no cost")
     context: int = option(0, "N", "context window in tokens; else as the server tells, or 128000; the smallest counts")
     max_output: int = option(0, "N", "limit of one reply in tokens, passed on when set")
     reasoning_effort: str = option("", "WORD", "passed on to the model when set")
     api: str = option("auto", "API", "chat or responses; auto: chat, until the server wants the other", choices=APIS)
-    stall_seconds: str = option("900,300", "FIRST,BETWEEN", "seconds of silence before a reply, and within", numbers)
+    stall_seconds: str = option("900,300", "FIRST,BETWEEN", "seconds of silence before a reply, and within")
     enable: str = option("", "TOOLS", "more tools for the model, with commas between them: fetch_url")
     allow_private: bool = option(False, "", "let fetch_url reach this machine and its networks, not only the internet")
     text_calls: bool = option(False, "", "take a reply that is one JSON object for a call: some small models write so")
@@ -3276,10 +3268,10 @@ def check_config(config: Config):
         find_journal(Path(config.start_dir or "."), config.resume)
     for name in (f.name for f in fields(config) if f.type in ("int", "float") and getattr(config, f.name) < 0):
         raise ValueError(f"--{name} cannot be less than 0")
-    if config.stall_seconds.count(",") != 1:
-        raise ValueError("--stall_seconds takes two numbers with a comma between them")
-    if config.price and config.price.count(",") != 2:
-        raise ValueError("--price takes three numbers with commas between them")
+    number = r" *(\d+\.?\d*|\.\d+) *"
+    for name, count in (("stall_seconds", 2), ("price", 3)):
+        if (text := getattr(config, name)) and not re.fullmatch(rf"{number}(,{number}){{{count - 1}}}", text):
+            raise ValueError(f"--{name} takes {count} numbers with commas between them")
     if unknown := set(config.enable.split(",")) - {"", *TOOLS, *OPTIONAL}:
         raise ValueError(f"--enable: there is no tool {min(unknown)!r}; it can be {', '.join(OPTIONAL)}")
     if not find_spec("openai"):
