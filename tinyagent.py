@@ -374,12 +374,6 @@ class Session:
             self._apply(fact)
         self.undone = undone  # turns that can be redone, with the files of each
 
-    def broken_off(self) -> list[dict]:
-        """The calls of the last reply that had begun, and have no result."""
-        ids = {id for id, message in self.unanswered.items() if message["content"] == INTERRUPTED}
-        calls = [call for message in self.messages for call in message.get("tool_calls", []) if call["id"] in ids]
-        return [call["function"] for call in calls][-len(ids) :] if ids else []
-
     def hold(self):
         """Keeps the session from other agents until this process ends. BlockingIOError when one of them has it."""
         self._held = open(self.path, "rb", opener=private)  # noqa: SIM115 (the lock lasts as long as it is open)
@@ -2846,7 +2840,9 @@ def recall(session: Session) -> str:
     said = shortened("\n".join(session.said).strip(), 600)
     told = f"Session {session.id}. " + (f"You said last:\n{said}" if said else "Nothing was said yet.")
     told += f"\n\nThe model said last:\n{words['assistant']}" if words.get("assistant") else ""
-    for call in session.broken_off():
+    begun = [id for id, message in session.unanswered.items() if message["content"] == INTERRUPTED]
+    calls = {call["id"]: call["function"] for message in session.messages for call in message.get("tool_calls", [])}
+    for call in (calls[id] for id in begun if id in calls):
         told += f"\n\nThis was broken off, and may or may not have been done:\n{one_line(json.dumps(call), 600)}"
     return told
 
