@@ -3052,10 +3052,8 @@ class Conversation:
                 raise
         except KeyboardInterrupt:
             dropped = text + self.half_typed
-            if not dropped:
-                raise
             self.remember(dropped)
-            if self.agent.leaving:
+            if not dropped or self.agent.leaving:
                 raise
             print()
             return ""
