@@ -30,6 +30,7 @@ import gc
 import hashlib
 import inspect
 import json
+import locale
 import math
 import mimetypes
 import mmap
@@ -59,7 +60,7 @@ from difflib import unified_diff
 from functools import cached_property, partial, wraps
 from html.parser import HTMLParser
 from importlib.util import find_spec
-from itertools import accumulate, dropwhile, zip_longest
+from itertools import accumulate, dropwhile, islice, zip_longest
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
@@ -358,8 +359,10 @@ class Session:
         """A new session, or the one whose journal is there. OSError or ValueError when that cannot be read."""
         self.path, self.id, self.learned = path, path.stem, {}  # learned: about the server
         self.whole, self._held = True, None  # whether all that happened is in the journal; the file, locked
-        self._torn = path.exists()  # whether the last line of the journal may not be whole
-        facts = read_journal(path) if self._torn else []
+        facts = read_journal(path) if path.exists() else []
+        self._torn = bool(facts) and not path.read_bytes().endswith(
+            b"\n"
+        )  # whether the journal's last line is not whole
         self.warnings = [fact.text for fact in facts if isinstance(fact, Noticed)]
         self._fold(facts)
 
@@ -417,12 +420,14 @@ class Session:
     def _apply(self, fact: Event):
         match fact:
             case Opened():
-                self.directory, self.system, server = fact.directory, fact.system, (fact.model, fact.base_url)
+                server = fact.model, fact.base_url
+                if fact.directory != self.directory:  # these are snapshots of another one
+                    self.first_tree, self.trees = "", []
                 if server != self._server:
                     self.learned.clear()
                     for message in self.messages:  # sealed reasoning, which only its own server takes
                         message.pop("output", None)
-                self._server = server
+                self.directory, self.system, self._server = fact.directory, fact.system, server
             case Learned() if fact.value not in self.learned.get(fact.what, []):
                 self.learned.setdefault(fact.what, []).append(fact.value)
             case UserSaid():
@@ -461,7 +466,8 @@ class Session:
 Job = Iterator[str]  # a tool at work: what it yields, see Workspace
 OWN_SECONDS = 1_000_000  # limit of a command of the user's own, who can stop it
 TICK = 0.1  # seconds between two looks at the clock while something is awaited
-FLOOD, SAVED = 1_000_000_000, 100_000_000  # bytes of output at which a command is ended; bytes of it that are kept
+FLOOD, SAVED = 1_000_000_000, 100_000_000  # bytes of output, or of a file, that are too much; bytes of it that are kept
+UNSEEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
 QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat", "EDITOR": "true", "VISUAL": "true"}
 QUIET |= {"GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "TERM": "dumb"}
 SECRETS = (  # in the home directory: what --sandbox hides
@@ -488,6 +494,11 @@ def all_but(hidden: Collection[Path], folder: Path) -> Iterator[Path]:
             names.update(os.listdir(folder))
         for path in (folder / name for name in names):
             yield from () if path.is_symlink() else all_but(inside, path)
+
+
+def at_once(path: str, flags: int) -> int:
+    """Opens a file; no pipe can hold it up."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def within(path: Path, places: Collection[Path]) -> bool:
@@ -589,7 +600,7 @@ class Sandbox:
         os.close(rules)
         if self.offline:
             refuse_sockets()
-        own = [path for path in (__file__, sys.prefix) if within(Path(path), self.writable[:1])]
+        own = [path for path in (__file__, sys.prefix, *sys.path) if within(Path(path), self.writable[:1])]
         gaps = [text for since, text in GAPS.items() if version < since] + ["the agent's own program"] * bool(own)
         self.lacking = f"--sandbox does not keep commands from {', '.join(gaps)}" if gaps else ""
 
@@ -619,39 +630,45 @@ class Sandbox:
         return f"\n[The sandbox may be why: {bounds}{', there is no network' * self.offline}]"
 
 
-def is_running(group: int) -> bool:
-    """Whether anybody in a process group lives; one that is dead may stay until somebody takes notice."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, 0)
-        states = []
-        for path in Path("/proc").glob("[0-9]*/stat"):  # there is none on macOS
-            with suppress(OSError):
-                state, _, its_group = path.read_text(errors="replace").rpartition(")")[2].split()[:3]
-                states += [state] if its_group == str(group) else []
-        return not states or any(state not in "ZX" for state in states)
-    return False
+def groups_of(leader: int) -> set[int]:
+    """The process groups of the session that a command began, with somebody alive in them: `timeout` and shells make
+    their own. One that is dead may stay until somebody takes notice."""
+    groups = set()
+    if sys.platform == "darwin":  # no /proc: the first group is all that is known
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, 0)
+            groups.add(leader)
+        return groups
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError):
+            if os.getsid(int(pid)) == leader:
+                state, _, group = Path("/proc", pid, "stat").read_text(errors="replace").rpartition(")")[2].split()[:3]
+                groups |= {int(group)} if state not in "ZX" else set()
+    return groups
 
 
 def environment_without(key: str) -> dict[str, str]:
     """The environment for another program, which is not to have the key."""
-    return {name: value for name, value in os.environ.items() if not key or value.strip() != key}
+    has_it = (lambda value: key in value) if len(key) > 7 else (lambda value: key and value.strip() == key)
+    return {name: value for name, value in os.environ.items() if not has_it(value)}
 
 
-def signal_group(group: int, number: int):
-    """Sends a signal to a process group; waits until it has ended, or for two seconds."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
+def signal_all(leaders: Collection[int], number: int):
+    """Sends a signal to all that these commands started; waits until it has ended, or for two seconds."""
     until = time.monotonic() + 2
-    while is_running(group) and time.monotonic() < until:
+    for group in [group for leader in leaders for group in groups_of(leader)]:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, number)
+    while any(map(groups_of, leaders)) and time.monotonic() < until:
         time.sleep(0.02)
 
 
-def end_group(group: int):
-    """Ends a process group: asked first, killed after two seconds, or at once when a Ctrl-C breaks off the waiting."""
+def end_all(*leaders: int):
+    """Ends what these commands started: asked first, killed after two seconds, or when a Ctrl-C breaks that off."""
     try:
-        signal_group(group, signal.SIGTERM)
+        signal_all(leaders, signal.SIGTERM)
     finally:
-        signal_group(group, signal.SIGKILL)
+        signal_all(leaders, signal.SIGKILL)
 
 
 def ending(code: int) -> str:
@@ -659,11 +676,24 @@ def ending(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"killed by signal {-code} ({signal.strsignal(-code)})"
 
 
+def visible(text: str) -> str:
+    """The text with escapes for what a terminal does not show, or what would move its cursor."""
+    return UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def lines_of(text: bytes, end: bytes, mark: bool) -> list[str]:
+    """The lines of a text; if it is to be marked, the last says that it has no end."""
+    lines = text.removesuffix(end).decode("utf-8", "surrogateescape").split(end.decode()) if text else []
+    return lines + [r"\ no line end here"] * (mark and not text.endswith(end))
+
+
 def difference(before: bytes, after: bytes) -> str:
-    """What changes between two texts, as the lines of a diff; "" if nothing does."""
+    """What changes between two texts, as the lines of a diff; "" if nothing does. Nothing of it is invisible."""
     if before == after:
         return ""
-    old, new = (text.decode("utf-8", "replace").splitlines() for text in (before, after))
+    end = b"\r\n" if all(text.count(b"\r\n") == text.count(b"\n") for text in (before, after)) else b"\n"
+    mark = bool(before and after) and before.endswith(end) != after.endswith(end)
+    old, new = lines_of(before, end, mark), lines_of(after, end, mark)
     least = min(len(old), len(new))
     first = next((i for i in range(least) if old[i] != new[i]), least)
     same = next((i for i in range(least - first) if old[-1 - i] != new[-1 - i]), least - first)  # lines at the end
@@ -673,7 +703,7 @@ def difference(before: bytes, after: bytes) -> str:
         lines = ["-" + line for line in old] + ["+" + line for line in new]
     else:
         lines = list(unified_diff(old, new, lineterm="", n=2))[3:]
-    return "\n".join([f"@@ line {first + 1} @@", *lines])
+    return "\n".join([f"@@ line {first + 1} @@", *map(visible, lines)])
 
 
 def whole_lines(data: bytes, limit: int) -> bytes:
@@ -851,7 +881,7 @@ class Workspace:
     secret: str  # a value that no command finds in its environment
     sandbox: Sandbox = field(default_factory=Sandbox)
     allow_private: bool = False  # whether fetch_url may leave the internet
-    left: set[int] = field(default_factory=set)  # process groups that commands left running
+    left: set[int] = field(default_factory=set)  # commands that left something running: the sessions they began
 
     def run_shell_command(self, command: str, timeout: Annotated[int, Field(description="Seconds", ge=1)] = 120) -> Job:
         """Run a bash command; returns exit status, stdout and stderr. It starts in the working directory, with nothing
@@ -869,13 +899,13 @@ class Workspace:
                     stopped = f"ended at {FLOOD:,} bytes of output"
                 stopped = (yield last_text(path, min(seen, 1_000) * (seen > before))) or stopped
             if stopped:
-                end_group(process.pid)
+                end_all(process.pid)
             ended.wait(2)
             text = f"{stopped or ending(process.returncode)}\n{self.printed(path)}"
             return text + self.sandbox.hint(text) * (process.returncode != 0) + self.remark(process.pid)
         finally:
             if not ended.is_set():
-                end_group(process.pid)
+                end_all(process.pid)
             if path.stat().st_size <= self.limit:
                 path.unlink()
             elif path.stat().st_size > SAVED:
@@ -907,20 +937,19 @@ class Workspace:
             output = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) if size else b""
         return self.clip(output, f"{kept} in {path}")
 
-    def remark(self, group: int) -> str:
+    def remark(self, leader: int) -> str:
         """What the model is told when a command left something running."""
-        if is_running(group):
+        if groups_of(leader):
             time.sleep(TICK)  # it may be about to end
-        if not is_running(group):
+        if not groups_of(leader):
             return ""
-        self.left.add(group)
+        self.left.add(leader)
         return "\n[what it started in the background is running, and ends with the session]"
 
     def close(self) -> int:
         """Ends what commands left running; gives back of how many."""
-        running = [*filter(is_running, self.left)]
-        for group in running:
-            end_group(group)
+        running = [*filter(groups_of, self.left)]
+        end_all(*running)
         return len(running)
 
     def list_files(self, directory: str = ".") -> str:
@@ -932,23 +961,22 @@ class Workspace:
 
     def read_from_file(self, path: str, first_line: int = 1, line_count: int = 2000, column: int = 1) -> str:
         """Read a text file, or some of its lines; of a very long line from a column (in bytes) on."""
-        first, shown, number, skip, piece = max(first_line, 1), b"", 1, max(column, 1) - 1, b"\n"
+        first, shown, number, skip, size, ended = max(first_line, 1), b"", 1, max(column, 1) - 1, 0, True
         with self.open(path) as file:
-            for piece in iter(lambda: file.readline(2**20), b""):  # a line may be as long as the file
+            while size < FLOOD and (piece := file.readline(2**20)):  # a line may be as long as the file
                 if first <= number < first + max(line_count, 1) and len(shown) <= self.limit:
                     shown, skip = shown + piece[skip:], max(0, skip - len(piece))
-                number += piece.endswith(b"\n")
-            size = file.tell()
-        total = number - piece.endswith(b"\n")
+                size, number, ended = size + len(piece), number + piece.endswith(b"\n"), piece.endswith(b"\n")
+        total, at_least = number - ended, "more than " * (size >= FLOOD)
         if b"\0" in shown[:8192]:
             kind = mimetypes.guess_type(path)[0] or "of unknown type"
             raise ValueError(f"{path} is binary, {plural(size, 'byte')}, {kind}: use the shell to look into it")
         if size and not shown:
-            raise ValueError(f"{path} has {plural(total, 'line')}: there is nothing from line {first_line} on")
+            raise ValueError(f"{path} has {at_least}{plural(total, 'line')}: nothing is from line {first_line} on")
         kept = whole_lines(shown, self.limit)
         last, inside = first + kept.count(b"\n") - kept.endswith(b"\n"), len(kept) < len(shown) and kept[-1:] != b"\n"
         more = f"; go on with first_line={last}, column={max(column, 1) + len(kept)}" * inside
-        part = f"\n[lines {first} to {last} of {total}{more}]" * (len(kept) < size)
+        part = f"\n[lines {first} to {last} of {at_least}{total}{more}]" * (len(kept) < size)
         return (kept.decode("utf-8", "replace") or "(empty)") + part
 
     def write_to_file(self, path: str, content: Annotated[str, Field(description="The whole new text")]) -> Job:
@@ -966,9 +994,10 @@ class Workspace:
         places = re.finditer(b"(?=%b)" % re.escape(before), data)  # also those that overlap
         at = [data.count(b"\n", 0, place.start()) + 1 for place in places]
         if not at:
-            like = re.search(rb"\s+".join(map(re.escape, before.split())) or rb"(?!)", data)
-            line = data.count(b"\n", 0, like.start()) + 1 if like else 0
-            hint = f"; line {line} differs only in white space" if like else ""
+            head, found, _ = b" ".join(data.split()).partition(b" ".join(before.split()) or b"\n")
+            word = islice(re.finditer(rb"\S+", data), head.count(b" "), None)
+            line = data.count(b"\n", 0, next(word).start()) + 1 if found else 0
+            hint = f"; line {line} differs only in white space" if found else ""
             raise ValueError(f"`old` is not in {path}{hint}. Read it again and give the exact text")
         if len(at) > 1 and not replace_all:
             raise ValueError(f"`old` is there {len(at)} times, at lines {at[:20]}. Give more of the text around it")
@@ -1005,10 +1034,13 @@ class Workspace:
 
     def open(self, name: str):
         """The file, opened to read its bytes."""
-        return open(self.file(name), "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK))
+        return open(self.file(name), "rb", opener=at_once)
 
     def read(self, name: str) -> bytes:
+        """All of a file. ValueError if that is too much."""
         with self.open(name) as file:
+            if (size := os.fstat(file.fileno()).st_size) > FLOOD:
+                raise ValueError(f"{name} has {plural(size, 'byte')}, which is too much: use the shell")
             return file.read() or b""  # nothing where reading would block, as in /proc/kmsg
 
     def replace(self, name: str, data: bytes) -> Job:
@@ -1019,19 +1051,21 @@ class Workspace:
         old = path.stat() if path.exists() else None
         if old and not os.access(path, os.W_OK):
             raise PermissionError(f"{path} is read-only")
-        yield difference(path.read_bytes() if old else b"", data)
-        if old and old.st_nlink > 1:  # it has other names, which would keep the old file
-            path.write_bytes(data)
-            return
+        where = "" if path == Path(self.directory, one_line(name, 150)) else f"@@ {visible(str(path))} @@\n"
+        yield where + difference(path.read_bytes() if old else b"", data)
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".tinyagent-", dir=path.parent) as folder:  # which nobody else can open
             new = Path(folder, "new")
             new.write_bytes(data)
             if old:
-                new.chmod(stat.S_IMODE(old.st_mode))
                 with suppress(PermissionError):
                     os.chown(new, old.st_uid, old.st_gid)
-            new.replace(path)
+                new.chmod(stat.S_IMODE(old.st_mode))
+            if old and (old.st_nlink > 1 or [old.st_uid, old.st_gid] != [new.stat().st_uid, new.stat().st_gid]):
+                new.unlink()  # so there is room for it; the file itself is written, as its names or owner have to stay
+                path.write_bytes(data)
+            else:
+                new.replace(path)
 
     def clip(self, data: bytes | mmap.mmap, advice: str, limit: int = 0) -> str:
         """The text; when it is longer than so many bytes (else what the model gets), its head and tail, and advice."""
@@ -1047,7 +1081,8 @@ QUICK = 2.0  # seconds that a snapshot may hold up a turn
 ROOM = 500_000_000  # bytes of the disk that are left free
 VERBATIM = "* -text !eol !crlf !filter !ident !working-tree-encoding\n"  # stronger than every .gitattributes
 ANY_DEPTH = re.compile(rb"!?[^/#]*\w[^/]*/?")  # a rule of .gitignore that holds in every directory below
-NESTED = re.compile(rb"^(?:warning: adding embedded git repository: (.+)|error: '(.+)/' does not have a commit)", re.M)
+UNBORN = re.compile(rb"^error: '(.+?)/' does not have a commit", re.M | re.S)
+GIT = ["git", "-c", "core.protectNTFS=false", "-c", "core.protectHFS=false"]  # any name is a file's here
 AS_FOLDER = b"0 " + b"0" * 40 + b"\t%b\x00100644 e69de29bb2d1d6434b8b29ae775ad8c2e48c5391\t%b/.empty\0"
 
 
@@ -1055,13 +1090,22 @@ class Snapshots:
     """The files of a directory as they were, in a git directory of our own: the user's repositories and settings play
     no part and are not touched. What is ignored, and every .git, is neither stored nor changed."""
 
-    def __init__(self, directory: Path, folder: Path, name: str):
-        """Snapshots of a directory, kept in a folder; the name is one that no other running agent uses there."""
+    def __init__(self, directory: Path, folder: Path, name: str, run: Callable = lambda function, *a: function(*a)):
+        """Snapshots of a directory, kept in a folder; the name is one that no other running agent uses there. What it
+        removes is removed by `run`."""
+        self.run = run
         self.directory, self.store, self.off = directory, folder.resolve() / "undo.git", ""  # off: why there is none
         self.index, self.shared, self.ready = self.store / f"index-{name}", self.store / "index", False
         self.too_short = 0.0  # seconds in which it could not be done
 
-    def take(self, limit: float = QUICK) -> str:
+    @property
+    def programs(self) -> str:
+        """The PATH on which git is looked for: not within the directory, where it may be anybody's."""
+        places = os.environ.get("PATH", os.defpath).split(os.pathsep)
+        real = {place: Path(os.path.realpath(place)) for place in places if os.path.isabs(place)}
+        return os.pathsep.join(place for place in real if not real[place].is_relative_to(self.directory))
+
+    def take(self, limit: float = QUICK, again: bool = True) -> str:
         """Stores the files as they are; gives back the id, which is the same for the same files. "" if that cannot be
         done in so many seconds, and `off` says why; with a limit that was too short it is not tried again."""
         if limit <= self.too_short:
@@ -1082,9 +1126,9 @@ class Snapshots:
                 part.unlink(missing_ok=True)
         except (OSError, ValueError) as error:
             self.off = one_line(str(error), 300)
-            if self.off.startswith("git: ") and self.shared.exists():  # it may be damaged
+            if again and self.off.startswith("git: ") and self.shared.exists():  # it may be damaged
                 self.shared.unlink(missing_ok=True)
-                return self.take(limit)
+                return self.take(limit, again=False)
         return ""
 
     def restore(self, here: str, target: str) -> dict[str, str]:
@@ -1097,12 +1141,12 @@ class Snapshots:
         with self._own_index():
             kept = self._changed()  # since `here`
             self._git("read-tree", "-m", "-i", target)
-            modes = self._remove(rules, kept)
+            modes = self.run(self._remove, rules, kept)
             if rules:  # what is ignored in `target` was not stored there: it stays
                 self._git("checkout-index", "-q", "-u", "-z", "--stdin", data=b"\0".join(rules), fine=(0, 1, 128))
                 data = b"\0".join(name for name in status if status[name] == b"D")
                 kept |= {*self._git("check-ignore", "-z", "--stdin", data=data, fine=(0, 1)).stdout.split(b"\0")}
-            modes |= self._remove({name: status[name] for name in status if name not in rules}, kept)
+            modes |= self.run(self._remove, {name: status[name] for name in status if name not in rules}, kept)
             self._git("checkout-index", "-q", "-u", "-a", fine=(0, 1, 128))
             for path, mode in modes.items():
                 with suppress(OSError):
@@ -1128,7 +1172,7 @@ class Snapshots:
         home = Path(os.path.expanduser("~")).resolve()
         if home.is_relative_to(self.directory) or self.directory == self.store.parents[1]:
             raise ValueError(f"{self.directory} is, or holds, a home directory")
-        if not shutil.which("git"):
+        if not shutil.which("git", path=self.programs):
             raise ValueError("there is no git")
         if not self.store.exists():
             self._make()
@@ -1147,8 +1191,8 @@ class Snapshots:
         root = next((n for n, place in enumerate(places) if (place / ".git").exists()), 0)
         for place in places[root::-1]:
             for file in [".git/info/exclude"] + [".gitignore"] * (place != self.directory):
-                with suppress(OSError):
-                    lines = (place / file).read_bytes().splitlines()
+                with suppress(OSError), open(place / file, "rb", opener=at_once) as rules:
+                    lines = (rules.read() or b"").splitlines()
                     yield from [line for line in lines if place == self.directory or ANY_DEPTH.fullmatch(line)]
 
     def _make(self):
@@ -1164,21 +1208,23 @@ class Snapshots:
     def _add(self, until: float):
         """Brings the index up to date. Repositories within the directory are taken for what they are, files."""
         pack = [] if self.index.exists() else ["-c", "core.bigFileThreshold=1"]  # one new file instead of thousands
-        state, seen = self.store.parents[1], set()
+        state, unborn, seen, failures, done = self.store.parents[1], set(), set(), 0, None
         but = [f":(exclude,literal){state.relative_to(self.directory)}"] if state.is_relative_to(self.directory) else []
-        for _ in range(9):
+        while failures < 9:
+            entries = self._git("ls-files", "-s", "-z", until=until).stdout.split(b"\0")
+            # git would look into a link to a repository, and run what that one says
+            linked = unborn | {entry.partition(b"\t")[2] for entry in entries if entry.startswith(b"160000")}
+            if done and not linked:
+                return
+            data = b"".join(AS_FOLDER % (name, name) for name in linked)
+            self._git("update-index", "-z", "--index-info", until=until, data=data)
             done = self._git(*pack, "add", "-A", "--ignore-errors", "--", ".", *but, until=until, fine=range(-64, 256))
+            unborn = {*UNBORN.findall(done.stderr)} - seen
+            seen |= unborn
             if done.returncode not in (0, 1) or b"into database" in done.stderr:  # 1: a file that cannot be read
                 Path(f"{self.index}.lock").unlink(missing_ok=True)  # one vanished or became shorter meanwhile: again
-                pack = []
-                continue
-            new = {a or b for a, b in NESTED.findall(done.stderr)} - seen
-            if not new:
-                return
-            seen |= new
-            data = b"".join(AS_FOLDER % (name, name) for name in new)
-            self._git("update-index", "-z", "--index-info", until=until, data=data)
-        raise ValueError("git: " + done.stderr.decode("utf-8", "replace"))
+                pack, failures, complaint, done = [], failures + 1, done.stderr.decode("utf-8", "replace"), None
+        raise ValueError(f"git: {complaint}")
 
     @contextmanager
     def _own_index(self):
@@ -1215,12 +1261,14 @@ class Snapshots:
 
     def _git(self, *arguments, until=None, data=b"", fine=(0,), index=None) -> subprocess.CompletedProcess:
         """Runs git with nothing of the user's but the PATH. ValueError with its complaint if it fails."""
-        environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": self.store, "LC_ALL": "C"}
+        environment = {"PATH": self.programs, "HOME": self.store, "LC_ALL": "C"}
         environment |= {"GIT_DIR": self.store, "GIT_WORK_TREE": self.directory, "GIT_INDEX_FILE": index or self.index}
         environment |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1", "GIT_DEFAULT_HASH": "sha1"}
         options = {"cwd": self.directory, "env": environment, "input": data, "start_new_session": True}  # no Ctrl-C
         left = until and max(0.01, until - time.monotonic())
-        done = subprocess.run(["git", *arguments], capture_output=True, timeout=left, **options)
+        done = subprocess.run([*GIT, *arguments], capture_output=True, timeout=left, **options)
+        if done.returncode not in fine and b"bad object" in done.stderr:
+            raise ValueError("the snapshot of the files is not there any more")
         if done.returncode not in fine:
             raise ValueError(f"git: {done.stderr.decode('utf-8', 'replace').strip()}"[:300])
         return done
@@ -1335,7 +1383,7 @@ def trouble(status: int, error: Any, headers: Any) -> Trouble:
     said = given(dict, error)
     code = str(said.get("code"))
     status = status or int(code if code.isdigit() else 0)
-    text = (f"HTTP {status}: " if status else "") + (given(str, said.get("message")) or body)[:2_000]
+    text = (f"HTTP {status}: " if status else "") + (given(str, said.get("message")) or body)
     if (status == 413 or re.search(OVERFLOW, body) or (status == 400 and not error)) and not NO_OVERFLOW.search(body):
         return Trouble("compact", text, body=body)
     named = LASTING.search(f"{code} {said.get('type')}")
@@ -1640,8 +1688,8 @@ class Model:
                 yield from self._stream(draft, body, tools, check)
                 draft.check(lenient=attempt > 0)
             except Trouble as found:
-                if len(self.config.api_key) > 7:  # a shorter one is no secret
-                    found.args = (str(found).replace(self.config.api_key, "[key]"),)
+                key = self.config.api_key
+                found.args = ((str(found).replace(key, "[key]") if len(key) > 7 else str(found))[:2_000],)
                 lesson = self._lesson(found, body)
                 if draft.text != said and (lesson or found.status == "compact"):
                     yield Retrying(str(found), 0.0)  # what was shown of it is withdrawn
@@ -1768,7 +1816,7 @@ class Model:
     def _lines(self, body: dict) -> Iterator[bytes | None]:
         """The lines of the answer, None at each tick. A thread reads them, so that no silence of a server keeps a turn
         from ending; the connection is closed when nobody wants them any more."""
-        arrived, gone, rest, response, ended = queue.SimpleQueue(), threading.Event(), b"", None, False
+        arrived, gone, rest, response, ended = queue.SimpleQueue(), threading.Event(), bytearray(), None, False
         threading.Thread(target=self._read, args=(body, arrived.put, gone), daemon=True).start()
         try:
             while True:
@@ -1780,16 +1828,20 @@ class Model:
                 if isinstance(item, Exception):
                     raise self._failure(item)
                 if item is None:
-                    yield rest
+                    yield bytes(rest)
                     return
                 if not isinstance(item, bytes):
                     response, self.reached = item, True
                     continue
-                *lines, rest = re.split(rb"\r\n|\n|\r(?=[^\n])", rest + item)
-                ended = ended or b"data: [DONE]" in lines or b"data:[DONE]" in lines
+                whole = b"\n" in item or b"\r" in item or rest.endswith(b"\r")  # else there is no new line in it
+                rest += item
                 if len(rest) > MAX_LINE:
                     raise Trouble("wait", "the server sent a line without an end")
-                yield from lines
+                yield None
+                if whole:
+                    *lines, rest = re.split(rb"\r\n|\n|\r(?=[^\n])", bytes(rest))
+                    ended, rest = ended or b"data: [DONE]" in lines or b"data:[DONE]" in lines, bytearray(rest)
+                    yield from lines
         finally:
             if not ended:  # else the thread reads on to the end, and the connection can serve again
                 gone.set()
@@ -1894,7 +1946,7 @@ class Agent:
         output = (self.sandbox.private or session.path.parents[1]) / "output"
         bounds = self.result_limit(1), config.api_key, self.sandbox, config.allow_private
         self.workspace = Workspace(directory, output, *bounds)
-        self.snapshots = Snapshots(directory, session.path.parents[1], session.id)
+        self.snapshots = Snapshots(directory, session.path.parents[1], session.id, self.sandbox.run)
         self.stopped, self.hurried = threading.Event(), False  # a Ctrl-C, or another signal, was heeded; a second one
         self.waiting, self.leaving = False, False  # whether the user is awaited; whether the program is about to end
         self.began, self.recorded = 0.0, False  # the time of the turn's begin; whether this run is in the journal
@@ -1923,23 +1975,31 @@ class Agent:
         last event is a Result. ValueError for a command that there is not."""
         command = self.ordered(text)
         self.steps, self.usage, self.seen, self.repeats = 0, Counter(), set(), Counter()
-        self.began = time.monotonic()
+        self.began, result = time.monotonic(), None
         try:
             if not command or self.session.directory:  # a new session begins only when something is said
                 yield from self.begin()
             if not command:
                 yield self.session.record(UserSaid(clean(text)))
             status, answer = yield from self.outcome(command)
-            if self.session.trees and not command:
+            if self.session.trees and not command and not self.hurried:
                 yield from self.snap()
             yield from self.warn()
-            total = self.session.usage.copy()
-            total.update(self.usage)
-            numbers = self.steps, dict(self.usage), self.session.id, dict(total)
-            result = Result(status, EXIT_CODES[status], answer, *numbers)
-            yield self.session.record(result) if self.session.directory else result  # else there is no session yet
+            yield (result := self.end(status, answer))
+        except (KeyboardInterrupt, GeneratorExit):  # a second Ctrl-C, here or where this is shown
+            if not result:
+                self.end("interrupted", STOPPED[0])
+            raise
         finally:
             self.stopped.clear()
+
+    def end(self, status: str, answer: str) -> Event:
+        """Records the Result of the turn, and gives it back; where nothing was said yet there is no session for it."""
+        total = self.session.usage.copy()
+        total.update(self.usage)
+        numbers = self.steps, dict(self.usage), self.session.id, dict(total)
+        result = Result(status, EXIT_CODES[status], answer, *numbers)
+        return self.session.record(result) if self.session.directory else result
 
     def outcome(self, command: Callable | None) -> Iterator[Event]:
         """Does what was ordered, or lets the model work; gives back how that ended, and the answer."""
@@ -1955,6 +2015,8 @@ class Agent:
             if trouble.status == "compact":
                 return "refused", f"the context window is too small for this request: {trouble}"
             return trouble.status, str(trouble)
+        except KeyboardInterrupt:
+            return "interrupted", STOPPED[0]
         except Exception as error:
             expected = command and isinstance(error, ValueError | OSError)
             return "error", in_plain_words(error) if expected else f"a fault of tinyagent itself: {error!r}"
@@ -2381,7 +2443,8 @@ class Agent:
         if word:
             self.config = replace(self.config, ask=word == "on")
             self.allowed.clear()
-        return f"Approval is {'on' if self.config.ask else 'off'}."
+        but = f", but not for {some(sorted(self.allowed))}" * bool(self.allowed)
+        return f"Approval is {'on' + but if self.config.ask else 'off'}."
 
     def show_cost(self, _: str) -> str:
         """/cost: what the session has used so far."""
@@ -2417,12 +2480,13 @@ SIGNS = {"execute": "$", "edit": "~", "read": "-", "fetch": "@"}  # kind of a to
 KEY = re.compile(r"\x1b\[200~(.*?)\x1b\[201~|\x1b(?:\[[0-?]*[ -/]*[@-~]|O.|[^[O])|(.)", re.S)  # paste, key, character
 PART_OF_KEY = re.compile(r"\x1b(\[[0-?]*[ -/]*|O)?")
 PASTING = "\x1b[?2004h", "\x1b[?2004l"  # on and off: the terminal frames what is pasted
+WITHDRAWN = "; what was shown of this reply is withdrawn"
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"  # the frame
 
 
 def plain(text: str) -> str:
     """The text without what could move a terminal's cursor, or worse: control characters and changes of direction."""
-    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]", "", text)
+    return UNSEEN.sub("", text)
 
 
 def few(text: str, count: int) -> list[str]:
@@ -2520,6 +2584,7 @@ class Terminal:
         self.full: Callable[[], float] = float  # the share of the context window that is in use
         self.began, self.doing, self.since, self.until = 0.0, "", 0.0, 0.0  # of the turn; of what goes on now
         self.replying = False  # whether some of the reply was shown
+        self.unsaid: dict[str, str] = {}  # its calls of which nothing was shown yet, and their tools
         self.answer, self.fenced = "", False  # its line that is not whole yet; whether it is in a block of code
         self.thought, self.printed = "", ""  # by the model before it answers, and by a command: the last of it
         self.bottom: list[str] = []  # the rows as they are there
@@ -2536,7 +2601,7 @@ class Terminal:
             case Hinted() | Compacted():
                 self.does("thinking")
             case TextArrived() if self.talking:
-                self.replying, self.doing = True, "answering"
+                self.replying, self.doing = True, self.doing and "answering"
                 self.stream(happened.text)
             case Reasoned():
                 self.doing = "thinking"
@@ -2544,9 +2609,11 @@ class Terminal:
             case ModelReplied():
                 self.end_line()
                 self.thought, self.fenced, self.replying = "", False, False
+                self.unsaid = {call["id"]: call["function"]["name"] for call in happened.message.get("tool_calls", [])}
                 if not self.talking and "tool_calls" in happened.message:
                     self.line(happened.message["content"])
             case ToolCalled():
+                self.unsaid.pop(happened.call, None)
                 self.does("running")
                 self.line(f"{SIGNS.get(happened.kind, '*')} {happened.saying}", "36")
             case Changing():
@@ -2560,11 +2627,12 @@ class Terminal:
                 self.printed = happened.text
             case ToolReturned():
                 self.does("thinking")
+                self.line("* " * (happened.call in self.unsaid) + self.unsaid.pop(happened.call, ""), "36")  # not run
                 self.line("\n".join(few(happened.text, 5)))
             case Retrying():
                 self.does("trying again", happened.seconds)
-                withdrawn = "; what was shown of this reply is withdrawn" * self.replying
-                self.line(f"! {happened.reason}\n! trying again in {happened.seconds:.1f} s{withdrawn}", "33")
+                told = f"! {happened.reason}\n! trying again in {happened.seconds:.1f} s{WITHDRAWN * self.replying}"
+                self.line(told, "33")
                 self.thought, self.fenced, self.replying = "", False, False
             case Noticed():
                 self.line(f"! {happened.text}", "33")
@@ -2576,7 +2644,8 @@ class Terminal:
         took, self.began, self.doing = result.time - self.began, 0.0, ""
         answered = result.status in ("done", "needs_input")
         self.write("\n" * (not self.fresh))
-        self.line("" if answered else f"! {result.status}: {result.text}", "33")
+        self.line("" if answered else f"! {result.status}: {result.text}{WITHDRAWN * self.replying}", "33")
+        self.replying = False
         if result.steps:
             told = f"{plural(result.steps, 'step')}, {took:,.0f} s, {in_words(result.usage)}"
             self.line(f"[{told}; context window {self.full():.0%}]", "2")
@@ -2654,13 +2723,14 @@ class Terminal:
         columns, lines = os.get_terminal_size(self.log.fileno())
         columns, lines, now = (columns or 80) - 1, (lines or 24) - 1, time.monotonic()
         made = rows(self.answer[-8 * columns :], columns)[-8:] if self.answer else []
-        made += [rows(f"  {line}", columns)[0] for line in plain(self.printed).splitlines()[-5:]]
+        printed = [line.rstrip("\r").rpartition("\r")[2] for line in self.printed.rstrip("\n").split("\n")]
+        made += [rows(f"  {plain(line)}", columns)[0] for line in printed[-5:] if line]
         seconds = self.until - now if self.until > now else now - self.since
         thought = plain(self.thought).strip().rpartition("\n")[2]
         made += rows(f"{self.doing} {'in ' * (self.until > now)}{seconds:.0f} s  {thought}".rstrip(), columns)[:1]
         typed = self.keyboard.typed if self.keyboard else ""
         made += rows("> " + plain(typed[-4 * columns :]).replace("\n", " "), columns)[-3:] if typed else []
-        return made[-lines:]
+        return made[-max(lines, 1) :]
 
 
 # ----------------------------------------------------------------------------------------------------- 8 JSON lines
@@ -2684,7 +2754,8 @@ NO_MODEL = f"""no model: OPENAI_API_KEY is not set, and no server answers on thi
   set a key:              export OPENAI_API_KEY=...
   or start a server here: {", ".join(LOCAL)}
   or name one elsewhere:  --base_url URL --model NAME"""
-NO_MODEL += f"\n  or watch a recording:   python {sys.argv[0]} --replay {DEMO}" * DEMO.exists()
+AGENT = [sys.executable, os.path.abspath(sys.argv[0])]  # the command that runs this
+NO_MODEL += f"\n  or watch a recording:   {shlex.join([*AGENT, '--replay', str(DEMO)])}" * DEMO.exists()
 
 
 def find_model(config: Config) -> Config:
@@ -2693,6 +2764,8 @@ def find_model(config: Config) -> Config:
     url = (config.base_url or os.environ.get("OPENAI_BASE_URL", "")).strip().rstrip("/")
     if not re.fullmatch(r"[!-~]*", key):
         raise ValueError("OPENAI_API_KEY has a space or a character in it that no key has: set it again")
+    if "@" in url.partition("://")[2].partition("/")[0]:
+        raise ValueError("leave out the user and the password: a URL is shown and written down")
     if url and not is_url(url):
         raise ValueError(f"{url!r} is no URL: it must begin with http:// or https:// and a host")
     if key and not url:
@@ -2722,7 +2795,8 @@ def sessions_of(directory: str | Path) -> Path:
     home, here = Path(os.environ.get("TINYAGENT_HOME") or Path(state, "tinyagent")), Path(directory).resolve()
     if home.parts[0] == "~":
         raise ValueError("you have no home directory: set HOME, or TINYAGENT_HOME for what tinyagent keeps")
-    return home / f"{here.name}-{hashlib.sha256(os.fsencode(here)).hexdigest()[:12]}" / "sessions"
+    name = os.fsencode(here.name)[:242].decode("utf-8", "ignore")  # with what follows as long as a name can be
+    return home / f"{name}-{hashlib.sha256(os.fsencode(here)).hexdigest()[:12]}" / "sessions"
 
 
 def find_journal(here: Path, resume: str) -> Path:
@@ -2773,6 +2847,9 @@ def find_session(start: str | None, resume: str | None) -> tuple[Path, Session]:
                 session.hold()
         except BlockingIOError:
             raise ValueError(f"another agent is at work in session {session.id}") from None
+        if os.path.isdir(session.directory) and not os.path.samefile(session.directory, directory):
+            left = f"this session was in {session.directory}, which is still there: what it says of files holds there"
+            session.warnings.append(left)
     return Path(directory).resolve(), session
 
 
@@ -2817,11 +2894,11 @@ def play(agent: Agent, text: str, show: Callable[[Event], None]) -> Event:
 
 
 def stop(agent: Agent, number: int, _frame):
-    """Ctrl-C ends the turn, a second one the program at once, whatever hangs; SIGTERM and SIGHUP end the turn, and then
+    """Ctrl-C ends the turn, a second one the program too, whatever hangs; SIGTERM and SIGHUP end the turn, and then
     the program. Where the user is awaited each ends that. What ends the program already is not disturbed."""
     interrupt, leaving = number == signal.SIGINT, agent.leaving
-    agent.leaving = leaving or not interrupt
     hurry = interrupt and agent.stopped.is_set() and not agent.hurried
+    agent.leaving = leaving or hurry or not interrupt
     if hurry or agent.waiting and (interrupt or not leaving):
         agent.hurried = hurry
         raise KeyboardInterrupt
@@ -2925,7 +3002,7 @@ class Conversation:
                 except ValueError as error:  # no such command
                     self.show(Noticed(str(error)))
                     continue
-                code = result.exit_code if self.agent.config.json else 0
+                code = result.exit_code if self.agent.config.json or not self.prompt else 0
                 if not self.prompt and result.steps and result.status in ("refused", "unavailable", "error"):
                     return result.exit_code  # nobody is there to mend it
         except EOFError:
@@ -2951,6 +3028,8 @@ class Conversation:
             self.terminal.doing = ""
             self.agent.heard += self.keyboard.read(last=True)
             self.keyboard.release()
+        if self.agent.leaving:  # `run` keeps what was typed
+            return result
         lines, self.agent.heard = self.agent.heard, []
         if result.status in ("done", "needs_input"):
             self.queue += lines
@@ -2975,7 +3054,8 @@ class Conversation:
         """The user's answer to a question that was shown."""
         try:
             with self.paused():
-                while ORDER.match(answer := self.typed_line("Do this? y: yes, a: always, or why not: ")):
+                always = "a: always, " * (question.kind != "other")
+                while ORDER.match(answer := self.typed_line(f"Do this? y: yes, {always}or why not: ")):
                     self.hear([answer])
                 return answer
         except (KeyboardInterrupt, EOFError):
@@ -3084,6 +3164,9 @@ class Conversation:
         if not (self.prompt and sys.stdout.isatty()):
             return None
         threading.Thread(target=__import__, args=("openai",), daemon=True).start()  # while the user reads and types
+        with suppress(locale.Error):  # so that all that can be typed can be edited
+            if locale.setlocale(locale.LC_CTYPE) in ("C", "POSIX"):
+                locale.setlocale(locale.LC_CTYPE, "C.UTF-8")
         try:
             import readline
         except ImportError:
@@ -3114,7 +3197,8 @@ class Conversation:
         if readline := sys.modules.get("readline"):
             readline.clear_history()
             for line in texts:
-                readline.add_history(line)
+                with suppress(UnicodeError):  # of a locale that has not all characters
+                    readline.add_history(line)
 
     def complete(self, word: str, number: int) -> str | None:
         """The number-th text that the word may become: a command at the start, behind @ the name of a file."""
@@ -3156,10 +3240,19 @@ class Conversation:
         """Lets the user edit a file; gives back the editor's exit code. What the keys for signals do is up to it."""
         editor = os.environ.get("VISUAL") or os.environ.get("EDITOR") or ""
         environment = environment_without(self.agent.config.api_key)
-        ignored = {number: lambda *_: None for number in (signal.SIGINT, signal.SIGQUIT)}  # by us, not by the editor
-        handlers = {n: signal.signal(n, how) for n, how in {**ignored, signal.SIGTSTP: signal.SIG_DFL}.items()}
+        process = subprocess.Popen([*(shlex.split(editor) or ["vi"]), path], env=environment)
+
+        def pass_on(number, frame):
+            stop(self.agent, number, frame)
+            process.send_signal(number)
+
+        heeds = {signal.SIGTSTP: signal.SIG_DFL, signal.SIGTERM: pass_on, signal.SIGHUP: pass_on}
+        heeds |= {
+            number: lambda *_: None for number in (signal.SIGINT, signal.SIGQUIT)
+        }  # ignored by us, not by the editor
+        handlers = {number: signal.signal(number, heed) for number, heed in heeds.items()}
         try:
-            return subprocess.run([*(shlex.split(editor) or ["vi"]), path], env=environment).returncode
+            return process.wait()
         finally:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
@@ -3175,7 +3268,8 @@ class Conversation:
             raise ValueError(f"this is session {id}" if id else "there is no other session of this directory")
         id = id or others[-1].stem
         self.next = open_agent(replace(self.agent.config, resume=id, start_dir=None))
-        return recall(self.next.session)
+        moved = self.agent.workspace.directory != (there := self.next.workspace.directory)
+        return f"Now in {there}.\n" * moved + recall(self.next.session)
 
     def exit(self, _: str) -> str:
         """/exit: ends the program; the session can be resumed."""
@@ -3260,16 +3354,18 @@ def check_config(config: Config):
         raise ValueError(f"{config.start_dir!r} is not a directory")
     if config.resume is not None:
         find_journal(Path(config.start_dir or "."), config.resume)
-    for name in (f.name for f in fields(config) if f.type in ("int", "float") and getattr(config, f.name) < 0):
+    for name in (f.name for f in fields(config) if f.type in ("int", "float") and not getattr(config, f.name) >= 0):
         raise ValueError(f"--{name} cannot be less than 0")
     number = r" *(\d+\.?\d*|\.\d+) *"
     for name, count in (("stall_seconds", 2), ("price", 3)):
-        if (text := getattr(config, name)) and not re.fullmatch(rf"{number}(,{number}){{{count - 1}}}", text):
+        if not re.fullmatch(rf"{number}(,{number}){{{count - 1}}}", getattr(config, name) or "0,0,0"):
             raise ValueError(f"--{name} takes {count} numbers with commas between them")
+    if not all(map(float, config.stall_seconds.split(","))):
+        raise ValueError("--stall_seconds cannot be 0")
     if unknown := set(config.enable.split(",")) - {"", *TOOLS, *OPTIONAL}:
         raise ValueError(f"--enable: there is no tool {min(unknown)!r}; it can be {', '.join(OPTIONAL)}")
     if not find_spec("openai"):
-        raise ValueError("the package openai is missing: python -m pip install -r requirements.txt")
+        raise ValueError(f"the package openai is missing: {sys.executable} -m pip install openai tiktoken")
 
 
 def say_goodbye(agent: Agent, show: Callable[[Event], None], terminal: Terminal):
@@ -3280,7 +3376,7 @@ def say_goodbye(agent: Agent, show: Callable[[Event], None], terminal: Terminal)
     if config.json or config.replay or not agent.session.path.exists():
         return
     terminal.fresh = bool(config.task or not sys.stdin.isatty())  # else behind the prompt
-    command = [sys.executable, os.path.abspath(sys.argv[0]), "--resume", agent.session.id]
+    command = [*AGENT, "--resume", agent.session.id]
     unsaid = {"task", "start_dir", "resume"}
     if "api.openai.com" in config.base_url:
         unsaid |= {"base_url", "model" if config.model == DEFAULT_MODEL else ""}
@@ -3316,9 +3412,10 @@ def run(config: Config) -> int:
         text = outlines(sessions_of(config.start_dir or "."))
         show_json(Noticed(text)) if config.json else Terminal(sys.stdout, sys.stdout).line(text)
         return EXIT_CODES["done"]
-    config = config if config.replay else find_model(config)
+    key = os.environ.get("OPENAI_API_KEY", "").strip()  # which the commands of a replay are not to see
+    config = replace(config, api_key=key) if config.replay else find_model(config)
     recording = find_journal(Path(config.start_dir or "."), config.replay) if config.replay else None
-    facts = read_journal(recording) if recording else []
+    facts = standing(read_journal(recording))[0] if recording else []
     if facts:
         windows = [fact.value for fact in facts if isinstance(fact, Learned) and fact.what == "--context"]
         config = replace(config, model="recorded", context=min(windows, default=config.context))
@@ -3376,6 +3473,8 @@ def main() -> int:
         parser.add_argument(f.name if f.name == "task" else f"--{f.name}", **f.metadata)
     try:
         return run(Config(**vars(parser.parse_args([underscored(argument) for argument in sys.argv[1:]]))))
+    except RecursionError:
+        parser.error("an @FILE names itself")
     except (KeyboardInterrupt, EOFError, BrokenPipeError):  # the last: whoever read our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["interrupted"]

@@ -177,10 +177,10 @@ def test_what_runs_on_in_the_background_does_not_disturb_the_output(space):
 @pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="here the dead are not told from the living")
 def test_the_dead_that_nobody_took_notice_of_do_not_run():
     process = subprocess.Popen(["sleep", "300"], start_new_session=True)
-    assert tinyagent.is_running(process.pid)
+    assert tinyagent.groups_of(process.pid)
     with within(5):
         process.kill()
-        while tinyagent.is_running(process.pid):
+        while tinyagent.groups_of(process.pid):
             time.sleep(0.01)
     os.killpg(process.pid, 0)  # it is still there
     process.wait()
