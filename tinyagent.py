@@ -2497,21 +2497,15 @@ def few(text: str, count: int) -> list[str]:
     return ["  " + line[:200] for line in lines]
 
 
-def width(text: str) -> int:
-    """Columns that a terminal needs for the text, or more: of an emoji made of several each one counts."""
-    if text.isascii():
-        return len(text)
-    wide = sum(east_asian_width(char) in "WF" or char == "\ufe0f" for char in text)
-    return len(text) + wide - sum(category(char) in ("Mn", "Me", "Cf") for char in text)
-
-
 def rows(text: str, columns: int) -> list[str]:
-    """The text in rows of at most so many columns."""
+    """The text in rows of at most so many columns: of an emoji made of several characters each one counts."""
     made, used = [""], 0
     for char in text.expandtabs(4):
-        used += width(char)
+        wide = east_asian_width(char) in "WF" or char == "\ufe0f"
+        width = 1 + wide - (category(char) in ("Mn", "Me", "Cf"))
+        used += width
         if used > columns:
-            made, used = [*made, ""], width(char)
+            made, used = [*made, ""], width
         made[-1] += char
     return made
 
