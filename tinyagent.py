@@ -2366,13 +2366,12 @@ class Agent:
 
     def undo(self, _: str) -> Iterator[Event]:
         """/undo: puts files and conversation back to where they were before the last turn."""
-        trees, here, said = self.session.trees, "", one_line(" ".join(self.session.said), 60)
+        trees, said = self.session.trees, one_line(" ".join(self.session.said), 60)
         if not any(message["role"] == "user" for message in self.session.messages) or not self.session.whole:
             return "There is no turn to undo."
-        if trees:
-            here = self.snapshots.take(60)
-            if not (yield from self.may_overwrite("undo", trees[-1], here)):
-                return LEFT
+        here = self.snapshots.take(60) if trees else ""
+        if trees and not (yield from self.may_overwrite("undo", trees[-1], here)):
+            return LEFT
         yield self.rewrite(Undone(here))
         return f"Taken back: {said}\n" + self.put_back(here, *trees[:1])
 
