@@ -206,6 +206,34 @@ def test_stalls_without_end_are_told():
     assert end.status == "unavailable" and re.search("nothing arrived|timed out", str(end)) and len(server.requests) < 9
 
 
+ENDLESS = raw("data: ", *[part for _ in range(3000) for part in (" ", Pause(0.005))])  # a line, for 15 s and more
+ENDS = {
+    "at the time limit": (["--max_seconds", 3], "limit"),
+    "at a stall": (["--stall_seconds", "1,1"], "done"),
+    "at a signal": ([], "interrupted"),
+}
+
+
+@pytest.mark.parametrize(("options", "status"), ENDS.values(), ids=ENDS)
+def test_the_end_of_a_line_is_not_waited_for(start, workspace, options, status):
+    with Server(ENDLESS, say("whole")) as server:
+        process = start("task", "--start_dir", workspace, "--json", *options, server=server)
+        if status == "interrupted":
+            server.wait()
+            time.sleep(0.5)
+            process.terminate()
+        output, _ = process.communicate(timeout=12)
+    assert json.loads(output.splitlines()[-1])["status"] == status
+
+
+def test_a_very_long_line_is_read_in_reasonable_time(run, workspace):
+    line = event(chunk({"content": "x" * 20_000_000}))
+    pieces = [line[start : start + 65_536] for start in range(0, len(line), 65_536)]
+    with Server(raw(*pieces, event(STOP))) as server:
+        done = run("task", "--start_dir", workspace, server=server, timeout=10)
+    assert done.returncode in (0, 5, 75) and "Traceback" not in done.stderr
+
+
 def test_a_reply_is_left_when_nobody_wants_it():
     """Whatever is in it, the server notices it at once."""
     with Server(raw(event(chunk({"content": "The end of a stream is [DONE]."})), HANG)) as server:
