@@ -88,6 +88,19 @@ def test_arguments_from_a_file(run, workspace, tmp_path):
     assert messages(server) == [("user", "say two words")]
 
 
+def test_a_file_of_arguments_that_names_itself(run, tmp_path):
+    (tmp_path / "args").write_text(f"@{tmp_path}/args\n")
+    assert refused(run(f"@{tmp_path}/args"))
+
+
+@pytest.mark.parametrize("name", ["d" * 245, "\u4e2d" * 83], ids=["ASCII", "CJK"])
+def test_a_directory_with_a_long_name(run, workspace, name):
+    (workspace / name).mkdir()
+    with Server(calls(ECHO), say("ok")) as server:
+        done = run("task", "--start_dir", workspace / name, server=server)
+    assert (done.returncode, done.stdout) == (0, "ok\n")
+
+
 def test_model_and_server_from_the_environment(run, workspace):
     with Server(say("ok")) as server:
         env = {"OPENAI_BASE_URL": server.url, "OPENAI_MODEL": "from-env", "OPENAI_API_KEY": "sk-1"}
@@ -333,7 +346,7 @@ def test_no_model_to_talk_to(run, workspace, arguments):
     assert time.monotonic() - began < 1.5
     assert (done.returncode, done.stdout) == (2, "")
     assert "OPENAI_API_KEY" in done.stderr and "--base_url" in done.stderr
-    assert re.search(r"--replay \S*tests/sessions/hello\.jsonl", done.stderr)
+    assert re.search(rf"{re.escape(sys.executable)} \S+ --replay \S*tests/sessions/hello\.jsonl", done.stderr)
 
 
 def test_help(run):
@@ -664,6 +677,12 @@ def test_the_recording_is_whole_and_plays(run, workspace):
     assert "\n! " not in done.stdout and done.stderr == ""
 
 
+def test_a_recording_leaves_no_status_on_the_screen(window):
+    seen = window(None, "--replay", HELLO)
+    assert seen.ended() == 0
+    assert "[10 tool results, all as recorded; " in "\n".join(seen.screen) and seen.screen[-1].endswith("]")
+
+
 def test_each_new_temporary_directory_is_new(start, tmp_path):
     with Server(*[say("ok")] * 4, prefix=False) as server:
         started = [start("task", server=server, env={**os.environ, "TMPDIR": str(tmp_path)}) for _ in range(4)]
@@ -693,9 +712,11 @@ def test_a_limit_in_dollars_that_cannot_be_kept_is_told(run, workspace):
     assert done.returncode == 0 and "--price" in done.stderr
 
 
-@pytest.mark.parametrize(
-    "wrong", [("--price", "nan,1,1"), ("--price", "1,2"), ("--stall_seconds", "5"), ("--api", "x")]
-)
+WRONG = ["price=nan,1,1", "price=1,2", "api=x", "max_cost=nan", "max_seconds=-1"]
+WRONG += [f"stall_seconds={text}" for text in ("5", "0,0", "-1,-1", "nan,1")]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_numbers_that_are_none_are_bad_usage(run, workspace, wrong):
-    done = run("task", "--start_dir", workspace, *wrong)
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    done = run("task", "--start_dir", workspace, f"--{wrong}")
+    assert refused(done) and f"--{wrong.partition('=')[0]}" in done.stderr
