@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import stat
+import subprocess
 import sys
 import termios
 import time
@@ -192,6 +193,58 @@ def test_an_ascii_terminal(window):
     assert "hello" in last(server)[-1][1]
 
 
+def test_a_locale_that_knows_only_ascii(window, home):
+    """Nothing that is typed is lost, and a history from another locale is in nobody's way."""
+    with Server(say("One."), say("Two."), prefix=False) as server:
+        seen = window(server, LC_ALL="C")
+        seen.say("h\u00e9\u4e2d", "One.")
+        assert last(server)[-1] == ("user", "h\u00e9\u4e2d")
+        seen.press(END)
+        assert seen.ended() == 0
+        (history,) = home.glob("*/history")
+        history.write_text('"caf\\u00e9 \\u4e2d"\n"caf\u00e9 \u4e2d"\n', encoding="utf-8")
+        again = window(server, LC_ALL="C")
+        again.say("again", "Two.")
+        again.press(END)
+        assert again.ended() == 0
+
+
+def test_a_window_of_one_row(window):
+    words = [f"word{i:02} " for i in range(30)]
+    slow = [part for word in words for part in (event(chunk({"content": word})), Pause(0.05))]
+    with Server(raw(*slow, event(STOP)), prefix=False) as server:
+        seen = window(server, size=(1, 60))
+        seen.press("go\r")
+        seen.until("[1 step")
+    shown = "".join(seen.screen)
+    assert [word for word in words if shown.count(word.strip()) != 1] == []
+
+
+def test_of_a_line_that_is_written_again_its_last_state_is_shown(window):
+    again = shell("for i in 1 2 3; do printf '\\rxx '$i; sleep 0.4; done; sleep 0.6")
+    with Server(calls(again), say("Done."), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        for number in range(1, 4):
+            seen.until("running", f"\n  xx {number}\n")
+        assert b"1xx" not in seen.printed
+        seen.until("Done.")
+
+
+def test_a_call_that_does_not_run_is_named_above_its_result(window, workspace):
+    called = ("frobnicate", {}), ("read_from_file", {}), shell(WAIT), ("list_files", {})
+    with Server(calls(*called), say("I heard."), prefix=False) as server:
+        seen = window(server)
+        seen.press("go\r")
+        seen.until("running")
+        seen.press("use tabs\r")
+        seen.until("(taken")
+        (workspace / "go").touch()
+        shown = seen.until("I heard.")
+    assert "\n* frobnicate\n  error: there is no such tool" in shown
+    assert "\n* read_from_file\n  error: " in shown and "\n* list_files\n  skipped: the user spoke\n" in shown
+
+
 # --------------------------------------------------------------------------------------------------- speak at any time
 
 
@@ -328,6 +381,7 @@ def test_an_interrupt_gives_the_prompt_back(window, workspace, kind):
             number = int(wait_for(workspace / "pid"))
         seen.press(INTERRUPT)
         seen.until("! interrupted", gone=["thinking", "running", "in 5"])
+        assert ("what was shown of this reply is withdrawn" in "\n".join(seen.screen)) == (kind == "a stream")
         seen.say("and now?", "Still here.")
         if kind == "a command":
             ends(number)
@@ -468,6 +522,19 @@ def test_an_editor_that_spoils_the_terminal(window, tmp_path, script):
     assert (tmp_path / "given").read_text() == "another" and last(server) == [("user", "a draftfrom the editor")]
 
 
+def test_a_signal_ends_the_editor_and_what_it_saved_is_in_the_history(window, home, tmp_path, script):
+    editor = script(f'echo draft > "$1"; echo $$ > {tmp_path}/pid; exec sleep 20')
+    with Server(prefix=False) as server:
+        seen = window(server, EDITOR=editor, VISUAL="")
+        seen.press("/edit\r")
+        number, began = int(wait_for(tmp_path / "pid")), time.monotonic()
+        seen.child.kill(signal.SIGTERM)
+        assert seen.ended() == 130 and time.monotonic() - began < 8
+    ends(number)
+    (history,) = home.glob("*/history")
+    assert '"draft"' in history.read_text().splitlines()
+
+
 def test_signals_at_the_keyboard_are_the_editors(window, tmp_path, script):
     """It lives on when it ignores a Ctrl-C, and a Ctrl-Z that it passes on leaves the terminal as the editor set it."""
     text = f"""
@@ -510,6 +577,33 @@ def test_three_interrupts_end_it_with_all_that_runs(window, workspace, home):
     ends(child)
     (history,) = home.glob("*/history")
     assert {'"a hint"', '"/diff"', '"half"'} <= {*history.read_text().splitlines()}
+
+
+@pytest.mark.parametrize("more", [["task"], []], ids=["one shot", "conversation"])
+@pytest.mark.parametrize("kind", ["a stream", "a command"])
+def test_a_second_interrupt_still_tells_how_the_turn_ended(start, workspace, home, kind, more):
+    slow = say("Once upon a time", pieces=100, pause=0.1)
+    stubborn = calls(shell("trap '' TERM; echo $$ > pid; while :; do sleep 1; done"))
+    with Server(slow if kind == "a stream" else stubborn, prefix=False) as server:
+        process = start(*more, "--json", "--start_dir", workspace, server=server, stdin=subprocess.PIPE)
+        process.stdin.write("go\n" * (not more))
+        process.stdin.flush()
+        if kind == "a stream":
+            while "text_arrived" not in process.stdout.readline():
+                assert process.poll() is None
+        else:
+            child = int(wait_for(workspace / "pid"))
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.005 if kind == "a stream" else 0.3)
+        output, errors = process.communicate(timeout=15)
+    if kind == "a command":
+        ends(child)
+    (journal,) = home.glob("*/sessions/*.jsonl")
+    for lines in (output, journal.read_text()):
+        told = json.loads(lines.splitlines()[-1])
+        assert (told["type"], told.get("status")) == ("result", "interrupted")
+    assert process.returncode == 130 and "Traceback" not in errors
 
 
 def test_an_interrupt_while_the_turn_is_written_down(window, workspace, home, tmp_path, script):
@@ -728,6 +822,15 @@ def test_another_session_is_gone_on_with(window, run, workspace):
         screen = "\n".join(window(server).screen)  # the first is at work, and again the newest
         assert re.search("sessions here \\(1\\): /resume goes on with (.*)\\.", screen)[1] in "\n".join(seen.screen)
     assert last(server) == [("user", "the first"), ("assistant", "One."), ("user", "the third")]
+
+
+def test_a_session_of_another_directory_says_where_it_goes_on(window, run, tmp_path, home):
+    with Server(say("One."), prefix=False) as server:
+        run("the first", "--start_dir", tmp_path, server=server)
+        (journal,) = home.glob("*/sessions/*.jsonl")
+        seen = window(server)
+        seen.say(f"/resume {journal.stem}", "You said last:\nthe first\n")
+    assert str(tmp_path) in "".join(seen.screen)
 
 
 def test_a_command_of_ones_own(window, workspace):
