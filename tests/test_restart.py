@@ -167,6 +167,21 @@ def test_the_old_name_finds_what_was_added_under_the_new_one(run, workspace, rec
     assert users(server) == ["one", "two", "three"]
 
 
+def test_a_session_that_goes_on_beside_its_directory(run, workspace, recorded, tmp_path):
+    """Of what was done there no file is put back here, and what was here before is no change of the session."""
+    path = recorded(calls(WRITE), say("One."), said="one\n")
+    (tmp_path / "theirs.txt").write_text("theirs\n")
+    with Server(calls((SHELL, {"command": "touch new.txt"})), say("Two."), prefix=False) as server:
+        orders = "two\n/diff\n/undo\n/undo\n"
+        done = run("--resume", path.stem, "--start_dir", tmp_path, stdin=orders, server=server)
+    shown = done.stdout.partition("Go on with:")[0]
+    assert str(workspace) in shown and "theirs.txt" not in shown
+    assert "Taken back: two\n1 file removed: new.txt\n" in shown
+    undone = shown.partition("Taken back: one\n")[2]
+    assert "no file was put back" in undone.lower() and "bad object" not in undone and "git:" not in undone
+    assert (workspace / "a.txt").exists() and [file.name for file in tmp_path.iterdir()] == ["theirs.txt"]
+
+
 def test_journals_from_somewhere_else(run, workspace, home, tmp_path, recorded):
     """Two of the same name are two sessions."""
     for name in ("a", "b"):
@@ -402,6 +417,14 @@ def test_a_session_is_played_again(recorded, plays, home, name):
     summaries = [[fact.summary for fact in each if isinstance(fact, Compacted)] for each in (facts, again)]
     assert name != "compacted" or (summaries[0] and summaries[0] == summaries[1])
     assert (place / "a.txt").exists() == (name == "several turns")
+
+
+def test_a_turn_that_was_taken_back_is_not_played(recorded, plays):
+    other = calls(("write_to_file", {"path": "b.txt", "content": "two\n"}))
+    path = recorded(calls(WRITE), say("1"), other, say("2"), calls(ECHO), say("3"), said="a\nb\n/undo\nc\n")
+    place, done = plays(path)
+    assert [made.name for made in place.iterdir()] == ["a.txt"] and "> b\n" not in done.stdout
+    assert "[2 tool results, all as recorded; " in done.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)
