@@ -74,6 +74,14 @@ def test_nobody_to_ask_is_never_a_yes(run, workspace, arguments):
     assert server.requests[-1].body["messages"][-2]["content"].startswith("Not run")
 
 
+def test_a_conversation_in_a_pipe_ends_as_its_last_turn_did(run, workspace):
+    with Server(calls(ECHO), calls(ECHO), say("Hello."), calls(READ), prefix=False) as server:
+        here = "--start_dir", workspace, "--ask"
+        ended = [run(*here, stdin=said, server=server).returncode for said in ("edit\n", "edit\nhello\n")]
+        ended.append(run(*here, "--max_steps", 1, stdin="read\n", server=server).returncode)
+    assert ended == [3, 0, 4]
+
+
 def test_the_question_hides_nothing(window, workspace):
     tricky = "echo safe\rrm -rf important\n\x1b[2Kecho second line \u202e end"
     with Server(calls(("run_shell_command", {"command": tricky})), say("As you like.")) as server:
@@ -287,6 +295,28 @@ def test_always_is_not_for_undo(agent, workspace):
             (workspace / name).write_text("somebody\n")
             result(told, "/undo")
     assert len(asked) == 2 and (workspace / "more").exists()
+
+
+def test_always_is_not_offered_for_undo_and_redo(window, workspace):
+    with Server(shell("echo agent > file"), say("Done."), prefix=False) as server:
+        seen = window(server)
+        seen.say("write", "Done.")
+        for order, told in (("/undo", "Taken back"), ("/redo", "Done again")):
+            (workspace / "file").write_text(f"mine before {order}\n")
+            seen.press(order + "\r")
+            assert "always" not in seen.until(f"+mine before {order}\nDo this?")
+            seen.say("y", told)
+
+
+def test_ask_says_what_needs_no_approval_any_more(agent):
+    with Server(calls(ECHO), say("Done."), prefix=False) as server:
+        told = agent(server, ask=True)
+        told.approve, _ = answers("a")
+        assert "run_shell_command" not in result(told, "/ask").text
+        turn(told)
+        text = result(told, "/ask").text
+        assert "is on" in text and "not for run_shell_command" in text
+        assert "run_shell_command" not in result(told, "/ask on").text
 
 
 def test_a_long_diff_is_shown_whole_before_the_question(window):
