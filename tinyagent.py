@@ -360,9 +360,7 @@ class Session:
         self.path, self.id, self.learned = path, path.stem, {}  # learned: about the server
         self.whole, self._held = True, None  # whether all that happened is in the journal; the file, locked
         facts = read_journal(path) if path.exists() else []
-        self._torn = bool(facts) and not path.read_bytes().endswith(
-            b"\n"
-        )  # whether the journal's last line is not whole
+        self._torn = bool(facts) and not path.read_bytes().endswith(b"\n")  # whether its last line is not whole
         self.warnings = [fact.text for fact in facts if isinstance(fact, Noticed)]
         self._fold(facts)
 
