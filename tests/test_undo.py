@@ -7,12 +7,11 @@ import stat
 import subprocess
 import threading
 import time
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from conftest import git
+from conftest import git, somebody, within
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -142,6 +141,14 @@ def test_any_state_can_be_had_again_from_any_other(states, random):
         for target in random.choices(list(known), k=4):
             undone(space, target)
             assert tree(space.directory) == known[target]
+
+
+def test_names_that_git_refuses_elsewhere(space):
+    fill(space.directory, **{"git~1": "1", "a\\.git__x": "1", "a\\b": "1", ".git ": "1", "b": "1"})
+    before, target = tree(space.directory), taken(space)
+    fill(space.directory, **{"git~1": "2", "a\\.git__x": None, "a\\b": "2", ".git ": "2", "b": "2"})
+    undone(space, target)
+    assert tree(space.directory) == before
 
 
 def test_several_turns_back_and_forth(space):
@@ -326,6 +333,36 @@ def test_repositories_within_are_files_like_others(space):
     assert tree(space.directory, b"/full/.git") == own
 
 
+@pytest.mark.parametrize("name", ["plain", "a\nb", 'quo"te', "\\n", "ünï", "-dash", "tab\t", "caf\udce9"], ids=ascii)
+def test_no_program_that_a_repository_within_names_is_run(space, tmp_path, name):
+    inner = space.directory / name
+    fill(inner, f="1")
+    git(inner, "init", "-q", ".")
+    git(inner, "add", "f")
+    git(inner, "commit", "-q", "-m", "x")
+    git(inner, "config", "core.fsmonitor", f"touch '{tmp_path}/trace'; true")
+    before, target = tree(space.directory), taken(space)
+    fill(inner, f="2")
+    here = undone(space, target)
+    assert "\n+2" in space.changes(target, here) and tree(space.directory) == before
+    assert not (tmp_path / "trace").exists()
+
+
+def test_repositories_in_repositories_in_repositories(space):
+    inner = space.directory
+    for number in range(12):
+        inner = inner / f"r{number}"
+        fill(inner, f="1")
+        git(inner, "init", "-q", ".")
+        git(inner, "add", "f")
+        git(inner, "commit", "-q", "-m", "x")
+    with within(20):
+        target = taken(space)
+    fill(inner, f="2")
+    undone(space, target)
+    assert (inner / "f").read_text() == "1"
+
+
 def test_what_is_not_stored_is_left_where_it_is_in_the_way(space):
     fill(space.directory, **{"env": "old", "place": "1", "b": "1"})
     target = taken(space)
@@ -368,19 +405,6 @@ def test_pipes_sockets_and_devices(space):
         assert left_of(space.restore(taken(space), target)) == ["was"]  # nobody knows any more what it was
     assert (space.directory / "a").read_text() == "1"
     assert all(stat.S_ISFIFO((space.directory / name).stat().st_mode) for name in ("pipe", "was"))
-
-
-@contextmanager
-def somebody():
-    """Is nobody in particular for a while, if it is root, who can read everything."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 def test_what_cannot_be_read_or_written_is_left():
@@ -517,6 +541,24 @@ def test_a_store_that_git_does_not_take_is_told(space):
     taken(space)
     (space.store / "config").write_text("[broken")
     assert space.take() == "" and space.off.startswith("git: ") and "config" in space.off
+
+
+def test_where_git_can_store_nothing_more_it_is_told(space):
+    fill(space.directory, a="1", b="1")
+    taken(space)
+    for number in range(256):
+        folder = space.store / "objects" / f"{number:02x}"
+        folder.exists() or folder.touch()
+    fill(space.directory, a="2", c="3")
+    with within(10):
+        assert space.take() == "" and space.off.startswith("git: ") and "\n" not in space.off
+
+
+def test_a_pipe_in_place_of_rules_blocks_nothing(space):
+    fill(space.directory, a="1", **{".git__info__x": ""})
+    os.mkfifo(space.directory / ".git" / "info" / "exclude")
+    with within(5):
+        assert taken(space)
 
 
 def test_a_snapshot_that_is_gone_changes_nothing(space):
