@@ -172,13 +172,11 @@ def test_a_session_that_goes_on_beside_its_directory(run, workspace, recorded, t
     path = recorded(calls(WRITE), say("One."), said="one\n")
     (tmp_path / "theirs.txt").write_text("theirs\n")
     with Server(calls((SHELL, {"command": "touch new.txt"})), say("Two."), prefix=False) as server:
-        orders = "two\n/diff\n/undo\n/undo\n"
+        orders = "two\n/diff\n/undo\n/undo\n/redo\n/diff\n/undo\n"
         done = run("--resume", path.stem, "--start_dir", tmp_path, stdin=orders, server=server)
     shown = done.stdout.partition("Go on with:")[0]
-    assert str(workspace) in shown and "theirs.txt" not in shown
-    assert "Taken back: two\n1 file removed: new.txt\n" in shown
-    undone = shown.partition("Taken back: one\n")[2]
-    assert "no file was put back" in undone.lower() and "bad object" not in undone and "git:" not in undone
+    assert str(workspace) in shown and "Taken back: two\n1 file removed: new.txt\n" in shown
+    assert shown.count("Taken back: one\nNo file was put back.\n") == 2 and "theirs.txt" not in shown
     assert (workspace / "a.txt").exists() and [file.name for file in tmp_path.iterdir()] == ["theirs.txt"]
 
 

@@ -606,6 +606,17 @@ def test_a_second_interrupt_still_tells_how_the_turn_ended(start, workspace, hom
     assert process.returncode == 130 and "Traceback" not in errors
 
 
+def test_a_second_interrupt_behind_the_result_leaves_the_exit_code(start, workspace):
+    with Server(raw(event(chunk({"content": "Once upon"})), HANG)) as server:
+        process = start("go", "--json", "--start_dir", workspace, server=server)
+        for kind in ("text_arrived", "result"):
+            while f'"type": "{kind}"' not in process.stdout.readline():
+                assert process.poll() is None
+            time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+        assert process.wait(10) == 130
+
+
 def test_an_interrupt_while_the_turn_is_written_down(window, workspace, home, tmp_path, script):
     """It comes behind the answer, while a snapshot is taken."""
     slow = f"[ -e {workspace}/slow ] && [[ $* == *write-tree* ]] && echo yes > {tmp_path}/taken && sleep 1"
