@@ -317,7 +317,8 @@ def standing(facts: list[Event]) -> tuple[list[Event], list[tuple[str, list[Even
                 undone += [(fact.tree, kept[begin:end])] if kind is UserSaid else []
                 kept[begin:end] = [other for other in kept[begin:end] if isinstance(other, STAYING)]
             case Redone():
-                kept += [other for _, turn in undone[-1:] for other in turn if not isinstance(other, STAYING)]
+                for tree, turn in undone[-1:]:  # without a tree its snapshots are not of this directory
+                    kept += [other for other in turn if not isinstance(other, STAYING if tree else (*STAYING, Snapped))]
                 del undone[-1:]
             case _:
                 kept.append(fact)
@@ -3463,9 +3464,11 @@ def main() -> int:
     for f in (f for f in fields(Config) if f.metadata):
         parser.add_argument(f.name if f.name == "task" else f"--{f.name}", **f.metadata)
     try:
-        return run(Config(**vars(parser.parse_args([underscored(argument) for argument in sys.argv[1:]]))))
+        chosen = vars(parser.parse_args([underscored(argument) for argument in sys.argv[1:]]))
     except RecursionError:
         parser.error("an @FILE names itself")
+    try:
+        return run(Config(**chosen))
     except (KeyboardInterrupt, EOFError, BrokenPipeError):  # the last: whoever read our output has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES["interrupted"]
@@ -3479,5 +3482,6 @@ if __name__ == "__main__":
     finally:
         heed_signals(signal.SIG_IGN)  # else one that comes now would decide on the exit code
         signal.signal(signal.SIGALRM, signal.SIG_IGN)  # a tick may be left
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # and a Ctrl-C ends what hangs
+    signal.signal(signal.SIGINT, lambda *_: os._exit(code))  # a Ctrl-C ends what hangs
+    atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
