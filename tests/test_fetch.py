@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,8 +47,9 @@ def watched():
 class Visit(socketserver.StreamRequestHandler):
     def handle(self):
         head = b""
-        while b"\r\n\r\n" not in head and (line := self.rfile.readline()):
-            head += line
+        with suppress(OSError):  # of a TLS that is just closed
+            while b"\r\n\r\n" not in head and (line := self.rfile.readline()):
+                head += line
         self.server.heads.append(head.decode("latin-1"))
         self.server.visited.set()
         path = head.partition(b" ")[2].partition(b" ")[0].decode()
