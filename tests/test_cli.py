@@ -210,6 +210,13 @@ def test_the_key_is_never_shown(run, workspace):
     assert "Wrong key" in done.stdout
 
 
+def test_an_address_with_a_password_is_refused_and_not_shown(run, workspace):
+    url = "http://user:hunter2@127.0.0.1:1/v1"
+    for arguments, env in ((["--base_url", url], {}), ([], {"OPENAI_BASE_URL": url})):
+        done = run("task", "--start_dir", workspace, *arguments, "--model", "m", env=env)
+        assert refused(done) and "hunter2" not in done.stderr
+
+
 def test_overload_is_retried_and_told(run, workspace):
     with Server(OVERLOADED, OVERLOADED, say("at last")) as server:
         done = run("task", "--start_dir", workspace, server=server)
@@ -407,6 +414,15 @@ def test_a_huge_pinned_file_is_bounded(run, workspace):
     with Server(say("ok")) as server:
         assert run("task", "--start_dir", workspace, server=server).returncode == 0
     assert len(system(server)) < 200_000 and "START" in system(server)
+
+
+def test_a_pinned_file_larger_than_the_memory_is_left_out(run, workspace):
+    (workspace / "spec.txt").touch()
+    os.truncate(workspace / "spec.txt", 200 << 30)
+    with Server(say("done")) as server:
+        done = run("task", "--start_dir", workspace, server=server)
+    assert (done.returncode, done.stdout) == (0, "done\n")
+    assert "spec.txt is left out" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_pinned_files_are_read_again_on_resume(run, workspace):

@@ -591,6 +591,14 @@ def test_the_key_is_masked(refusal):
     assert KEY not in str(found) and "[key]" in str(found)
 
 
+@pytest.mark.parametrize("cut", [8, 12, len(KEY) - 1])
+def test_a_key_across_a_cut_is_masked(cut):
+    told = "m" * (2_000 - cut) + KEY + " is wrong"
+    with Server(error(401, {"error": {"message": told}}), error(401, told)) as server:
+        found = str(trouble(server, api_key=KEY)) + str(trouble(server, api_key=KEY))
+    assert [KEY[at : at + 8] for at in range(len(KEY) - 7) if KEY[at : at + 8] in found] == []
+
+
 def test_the_key_is_masked_while_it_waits():
     with Server(error(503, ECHOING), say("ok")) as server:
         events, _ = chat(server, api_key=KEY)

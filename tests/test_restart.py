@@ -486,6 +486,14 @@ def test_a_result_that_differs_is_told(run, workspace, recorded, tmp_path):
     assert run("--replay", path, "--start_dir", tmp_path).returncode == 0
 
 
+def test_a_replay_keeps_the_key_from_its_commands(run, recorded, tmp_path, home, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-0123456789")
+    path = recorded(calls((SHELL, {"command": 'echo "[$OPENAI_API_KEY]"'})), say("Done."))
+    done = run("--replay", path, "--start_dir", tmp_path)
+    assert "[]" in done.stdout and done.returncode == 0
+    assert len(journals(home)) == 2 and not any("sk-0123456789" in each.read_text() for each in journals(home))
+
+
 def test_a_session_that_moved_is_played_again(run, workspace, recorded, plays):
     path = recorded(calls((SHELL, {"command": "pwd"})), say("One."))
     new = workspace.rename(workspace.with_name(f"{workspace.name}-new"))

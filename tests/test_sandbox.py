@@ -388,6 +388,28 @@ def test_it_goes_on_within_it(run, workspace, user):
     assert ended.returncode == 0 and "--sandbox=offline" in ended.stderr.splitlines()[-1]
 
 
+@pytest.mark.parametrize("place", ["{}/bin", "bin", "."], ids=["absolute", "relative", "here"])
+def test_a_program_that_commands_can_write_is_not_run_outside_it(run, workspace, outside, user, monkeypatch, place):
+    (workspace / "bin").mkdir()
+    for git in (workspace / "bin" / "git", workspace / "git"):
+        git.write_text(f'#!/bin/sh\necho ran > {outside}/ran\nexec /usr/bin/git "$@"\n')
+        git.chmod(0o755)
+    monkeypatch.chdir(workspace)
+    path = f"{place.format(workspace)}:{os.environ['PATH']}"
+    with Server(calls(("run_shell_command", {"command": "echo hello > a"})), say("Done.")) as server:
+        ended = run("go", "--start_dir", workspace, "--sandbox", server=server, env={"PATH": path})
+    assert ended.returncode == 0 and (workspace / "a").exists() and not (outside / "ran").exists()
+
+
+def test_modules_that_commands_can_write_are_told(run, workspace, user):
+    (workspace / "src").mkdir()
+    with Server(say("Done.")) as server:
+        env = {"PYTHONPATH": str(workspace / "src")}
+        ended = run("go", "--start_dir", workspace, "--sandbox", server=server, env=env)
+    assert ended.returncode == 0 and ended.stderr.count("! --sandbox does not keep commands from ") == 1
+    assert "the agent's own program" in ended.stderr
+
+
 @pytest.mark.skipif(VERSION > 8, reason="this kernel lacks nothing")
 def test_what_the_kernel_lacks_is_said_once(run, workspace, user):
     with Server(say("Done.")) as server:

@@ -617,6 +617,21 @@ def test_a_second_interrupt_behind_the_result_leaves_the_exit_code(start, worksp
         assert process.wait(10) == 130
 
 
+def test_interrupts_at_the_end_leave_nothing_running(window, workspace):
+    left = "(trap 'echo > asked' TERM; for i in $(seq 300); do sleep 0.1; done) > /dev/null 2>&1 & echo $! > pid{}"
+    with Server(calls(*[shell(left.format(number)) for number in range(3)]), say("Done."), prefix=False) as server:
+        seen = window(server)
+        seen.say("go", "Done.")
+        seen.press(END)
+        wait_for(workspace / "asked")
+        for _ in range(2):
+            seen.press(INTERRUPT)
+            seen.look(0.1)
+        seen.ended()
+    for number in range(3):
+        ends(int((workspace / f"pid{number}").read_text()))
+
+
 def test_an_interrupt_while_the_turn_is_written_down(window, workspace, home, tmp_path, script):
     """It comes behind the answer, while a snapshot is taken."""
     slow = f"[ -e {workspace}/slow ] && [[ $* == *write-tree* ]] && echo yes > {tmp_path}/taken && sleep 1"

@@ -6,15 +6,18 @@ import stat
 import subprocess
 import sys
 import time
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from conftest import disk_with_room_for, within
+from conftest import disk_with_room_for, somebody, within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tinyagent
-from tinyagent import TOOLS, Tool, Workspace
+from tinyagent import TOOLS, Tool, Workspace, difference
 
 LIMIT = 1_000  # bytes of a result
 KEY = "sk-0123456789"
@@ -25,6 +28,8 @@ PROPERTY = settings(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+LINUX = pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="here the dead are not told from the living")
+ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="needs the rights of root")
 BEAT = "while :; do echo beat >> beat; sleep 0.02; done"  # a command that shows that it is alive
 
 
@@ -150,6 +155,13 @@ def test_the_key_is_not_in_the_environment_of_commands(space, monkeypatch):
     assert "HARMLESS=value\n" in environment
 
 
+def test_no_variable_with_the_key_in_it_is_in_the_environment_of_commands(space, monkeypatch):
+    monkeypatch.setenv("HEADER", f"Authorization: Bearer {KEY}")
+    monkeypatch.setenv("SERVER", f"https://{KEY}@host/v1")
+    assert KEY not in shell(replace(space, limit=100_000), "env")[1]
+    assert "PATH=" in shell(replace(space, limit=100_000, secret="b"), "env")[1]  # which is no secret
+
+
 def test_without_a_key_the_whole_environment_is_there(space, monkeypatch):
     monkeypatch.setenv("EMPTY", "")
     assert shell(replace(space, secret=""), "env | grep ^EMPTY")[1] == "EMPTY=\n"
@@ -174,7 +186,7 @@ def test_what_runs_on_in_the_background_does_not_disturb_the_output(space):
     assert [output[:18] for output in outputs] == ["the beginning\nmore"] * 3
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="here the dead are not told from the living")
+@LINUX
 def test_the_dead_that_nobody_took_notice_of_do_not_run():
     process = subprocess.Popen(["sleep", "300"], start_new_session=True)
     assert tinyagent.groups_of(process.pid)
@@ -196,6 +208,35 @@ def test_a_timeout_keeps_what_was_printed_and_kills_the_whole_group(space):
 def test_a_timeout_is_not_held_up_by_what_left_the_group(space):
     with within(6):
         assert shell(space, "setsid sleep 8; true", timeout=1)[0] == "timed out after 1 second"
+
+
+def sleeping(seconds):
+    """Whether a process sleeps for so long."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.append(path.read_bytes())
+    return f"sleep\0{seconds}\0".encode() in found
+
+
+@LINUX
+@pytest.mark.parametrize(
+    "command", ["timeout 60 sleep {}; echo x", "set -m; sleep {} & wait", "set -m; sleep {}; true"]
+)
+def test_a_timeout_ends_other_groups_of_the_command_too(space, command):
+    seconds = f"59.{os.getpid()}"
+    assert shell(space, command.format(seconds), timeout=1)[0] == "timed out after 1 second"
+    assert not sleeping(seconds)
+
+
+@LINUX
+@pytest.mark.parametrize("command", ["timeout 60 sleep {} > /dev/null 2>&1 & echo hi", "set -m; sleep {} & echo hi"])
+def test_other_groups_that_a_command_leaves_are_told_and_end_with_the_session(space, command):
+    seconds = f"58.{os.getpid()}"
+    status, output = shell(space, command.format(seconds))
+    assert (status, output[:3]) == ("exit code 0", "hi\n") and "running" in output
+    assert sleeping(seconds) and space.close() == 1
+    assert not sleeping(seconds)
 
 
 def test_a_reason_ends_it(space):
@@ -437,6 +478,62 @@ def test_a_write_that_breaks_off_leaves_the_file_as_it_was(space):
     assert (space.directory / "a").read_text() == "old" and files(space.directory) == ["a"]
 
 
+@contextmanager
+def full_disk(directory):
+    """A small disk there, with two names of a file on it and no room for more."""
+    directory.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", directory], capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    try:
+        (directory / "a").write_bytes(b"old\n" * 2_000)
+        os.link(directory / "a", directory / "b")
+        with suppress(OSError), open(directory / "rest", "wb", 0) as rest:
+            while rest.write(bytes(4096)):
+                pass
+        yield directory
+    finally:
+        subprocess.run(["umount", "-l", directory], check=True)
+
+
+@ROOT
+@pytest.mark.skipif(sys.platform != "linux", reason="has no tmpfs")
+def test_a_file_with_two_names_stays_as_it_was_when_the_disk_is_full(space):
+    with full_disk(space.directory / "disk") as disk:
+        with pytest.raises(OSError, match="No space left"):
+            done(space.write_to_file, "disk/a", "new" * 30_000)
+        assert (disk / "a").read_bytes() == (disk / "b").read_bytes() == b"old\n" * 2_000
+        assert files(disk) == ["a", "b", "rest"]
+
+
+@ROOT
+@pytest.mark.parametrize("mode", [0o4755, 0o2755, 0o666], ids=oct)
+def test_owner_and_mode_stay(space, mode):
+    file = space.directory / "file"
+    file.write_text("old\n")
+    os.chown(file, 1234, 1235)
+    file.chmod(mode)
+    done(space.edit_file, "file", "old", "new")
+    after = file.stat()
+    assert (after.st_uid, after.st_gid, stat.S_IMODE(after.st_mode)) == (1234, 1235, mode)
+    assert file.read_text() == "new\n"
+
+
+@ROOT
+def test_a_file_of_somebody_else_that_all_may_write_stays_theirs():
+    with TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        file = Path(folder, "file")
+        file.write_text("old\n")
+        os.chown(file, 1234, 1234)
+        file.chmod(0o666)
+        space = Workspace(Path(folder), Path(folder, "output"), LIMIT, KEY)
+        with somebody():
+            done(space.edit_file, "file", "old", "new")
+        after = file.stat()
+        assert (after.st_uid, after.st_gid, stat.S_IMODE(after.st_mode)) == (1234, 1234, 0o666)
+        assert file.read_text() == "new\n" and files(file.parent) == ["file"]
+
+
 def test_a_new_file_has_the_usual_permissions(space):
     before = os.umask(0o027)
     try:
@@ -514,6 +611,64 @@ def test_all_places_when_asked_for(space):
     assert (space.directory / "file").read_text() == "zero\n1 two 1\n1\n"
 
 
+def test_what_is_not_in_a_long_file_of_equal_lines_is_told_soon(space):
+    (space.directory / "file").write_text("0, 0, 0, 0,\n" * 60_000)
+    old = "0, 0, 0, 0,\n" * 400 + "0, 0, 0, 1,\n"
+    with within(10), pytest.raises(ValueError, match="`old` is not in file"):
+        done(space.edit_file, "file", old, "y")
+
+
+# -------------------------------------------------------------------------------------------------------------- diffs
+
+ODD = {  # what is hard to see: before, after
+    "line separator": (b"a\xe2\x80\xa8b\n", b"a\nb\n"),
+    "paragraph separator": (b"a\xe2\x80\xa9b\n", b"a\nb\n"),
+    "next line": (b"a\xc2\x85b\n", b"a\nb\n"),
+    "vertical tab": (b"a\x0bb\n", b"a\nb\n"),
+    "form feed": (b"a\x0cb\n", b"a\nb\n"),
+    "carriage return": (b"a\rb\n", b"a\nb\n"),
+    "no text": (b"a\xffb\n", b"a\xef\xbf\xbdb\n"),
+}
+ENDS = {
+    "one line": (b"a\r\nb\r\nc\r\n", b"a\r\nb\nc\r\n"),
+    "all lines": (b"a\r\nb\r\n", b"a\nb\n"),
+    "a file of one": (b"a\r\n", b"a\n"),
+    "the last": (b"a\nb\n", b"a\nb"),
+    "all there is": (b"\n", b""),
+}
+
+
+def changed(before, after):
+    """The lines that a diff takes away, and those that it adds, without their signs."""
+    text = difference(before, after)
+    assert not re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]", text)
+    lines = text.split("\n")[1:]
+    return [[line[1:] for line in lines if line.startswith(sign)] for sign in "-+"]
+
+
+@pytest.mark.parametrize("there, back", [(0, 1), (1, 0)], ids=["there", "back"])
+@pytest.mark.parametrize("name", [*ODD, *ENDS])
+def test_a_change_that_is_hard_to_see_is_shown(name, there, back):
+    texts = (ODD | ENDS)[name]
+    gone, new = changed(texts[there], texts[back])
+    assert gone or new
+    assert name in ENDS or gone != new
+
+
+def test_line_ends_that_stay_are_no_change():
+    assert difference(b"a\r\nb\r\nc\r\n", b"a\r\nB\r\nc\r\n").split("\n")[1:] == [" a", "-b", "+B", " c"]
+
+
+PIECES = [b"a", b"\n", b"\r\n", b"\r", b"\xe2\x80\xa8", b"\xff", b"\xef\xbf\xbd", b"\x0c", b"\\x0c"]
+ANY = st.lists(st.sampled_from(PIECES), max_size=8).map(b"".join)
+
+
+@PROPERTY
+@given(ANY, ANY)
+def test_every_change_has_a_line(before, after):
+    assert before == after or any(changed(before, after))
+
+
 # ----------------------------------------------------------------------------------------------- what is no such file
 
 
@@ -548,6 +703,19 @@ def test_what_is_no_regular_file_is_refused(oddities, path):
 def test_a_refusal_names_the_path(oddities, path):
     assert path in refusal(oddities.read_from_file, path)
     assert path in refusal(oddities.edit_file, path, "old", "new")
+
+
+def test_a_file_larger_than_the_memory_is_not_edited(space):
+    (space.directory / "large").touch()
+    os.truncate(space.directory / "large", 200 << 30)
+    assert "large" in refusal(space.edit_file, "large", "old", "new")
+
+
+def test_reading_a_file_larger_than_the_disk_comes_to_an_end(space):
+    (space.directory / "large").touch()
+    os.truncate(space.directory / "large", 2 << 40)
+    with within(10), suppress(ValueError):
+        assert len(space.read_from_file("large")) < LIMIT + 300
 
 
 def test_a_link_to_itself_is_refused(oddities):

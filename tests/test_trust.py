@@ -53,6 +53,22 @@ def test_always_is_for_one_tool(agent, workspace):
     assert not (workspace / "a.txt").exists()
 
 
+@pytest.mark.parametrize(
+    "path", ["{}", "./" * 110 + "{}", "folder/a.txt", "link"], ids=["up", "long", "folder", "link"]
+)
+@pytest.mark.parametrize("tool, arguments", [WRITE, EDIT], ids=["write", "edit"])
+def test_a_question_shows_where_a_path_leads(agent, workspace, tmp_path, tool, arguments, path):
+    (tmp_path / "a.txt").write_text("two\n")
+    (workspace / "folder").symlink_to(tmp_path)
+    (workspace / "link").symlink_to(tmp_path / "a.txt")
+    path = path.format(os.path.relpath(tmp_path / "a.txt", workspace))
+    with Server(calls((tool, arguments | {"path": path})), say("I see.")) as server:
+        told = agent(server, ask=True)
+        told.approve, _ = answers("no")
+        (question,) = of(Asked, turn(told))
+    assert str(tmp_path.resolve() / "a.txt") in question.plan and (tmp_path / "a.txt").read_text() == "two\n"
+
+
 @pytest.mark.parametrize("word", ["use tabs", "", "n", "ye", "yes please"])
 def test_anything_else_is_no_and_goes_to_the_model(agent, workspace, word):
     with Server(calls(WRITE, ECHO), say("I see.")) as server:
