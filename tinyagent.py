@@ -648,8 +648,8 @@ def groups_of(leader: int) -> set[int]:
 
 def environment_without(key: str) -> dict[str, str]:
     """The environment for another program, which is not to have the key."""
-    has_it = (lambda value: key in value) if len(key) > 7 else (lambda value: key and value.strip() == key)
-    return {name: value for name, value in os.environ.items() if not has_it(value)}
+    long = len(key) > 7  # a shorter one may be a part of anything
+    return {n: value for n, value in os.environ.items() if not (key in value if long else key and key == value.strip())}
 
 
 def signal_all(leaders: Collection[int], number: int):
@@ -1215,8 +1215,8 @@ class Snapshots:
             linked = unborn | {entry.partition(b"\t")[2] for entry in entries if entry.startswith(b"160000")}
             if done and not linked:
                 return
-            data = b"".join(AS_FOLDER % (name, name) for name in linked)
-            self._git("update-index", "-z", "--index-info", until=until, data=data)
+            if data := b"".join(AS_FOLDER % (name, name) for name in linked):
+                self._git("update-index", "-z", "--index-info", until=until, data=data)
             done = self._git(*pack, "add", "-A", "--ignore-errors", "--", ".", *but, until=until, fine=range(-64, 256))
             unborn = {*UNBORN.findall(done.stderr)} - seen
             seen |= unborn
@@ -3239,9 +3239,7 @@ class Conversation:
             process.send_signal(number)
 
         heeds = {signal.SIGTSTP: signal.SIG_DFL, signal.SIGTERM: pass_on, signal.SIGHUP: pass_on}
-        heeds |= {
-            number: lambda *_: None for number in (signal.SIGINT, signal.SIGQUIT)
-        }  # ignored by us, not by the editor
+        heeds |= dict.fromkeys((signal.SIGINT, signal.SIGQUIT), lambda *_: None)  # ignored by us, not by the editor
         handlers = {number: signal.signal(number, heed) for number, heed in heeds.items()}
         try:
             return process.wait()
