@@ -3130,6 +3130,8 @@ class Conversation:
             print()
             return ""
         self.remember(text.strip())
+        if not (self.prompt or self.agent.config.json):  # nobody has typed it
+            self.terminal.line(f"> {text.strip()}" * bool(text.strip()))
         return text.strip()
 
     def ask(self, prompt: str) -> str:
@@ -3184,8 +3186,10 @@ class Conversation:
         if text and self.prompt:
             with suppress(OSError):
                 make_folders(self.agent.session.path)
-                with open(self.history, "w", encoding="utf-8", opener=private) as file:
+                new = self.history.with_name(f"history-{os.getpid()}")
+                with open(new, "w", encoding="utf-8", opener=private) as file:
                     file.writelines(json.dumps(line) + "\n" for line in texts)
+                new.replace(self.history)  # at once: a kill takes none of it away
         if readline := sys.modules.get("readline"):
             readline.clear_history()
             for line in texts:
@@ -3317,8 +3321,8 @@ def replay(facts: list[Event], agent: Agent, show: Callable[[Event], None]) -> i
             show(Noticed(f"{UNFINISHED}: {said}"))
             continue
         agent.chat = partial(recorded, iter(as_recorded(turn)), summaries)
-        play(agent, said, lambda happened: (show(happened), events.append(happened)))
-        if agent.leaving:
+        result = play(agent, said, lambda happened: (show(happened), events.append(happened)))
+        if agent.leaving or result.text == STOPPED[0]:
             return EXIT_CODES["interrupted"]
     places = sorted({fact.directory for fact in facts if isinstance(fact, Opened)}, key=len, reverse=True)
     before, now = results(facts, *places), results(events, str(agent.workspace.directory))
