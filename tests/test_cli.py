@@ -56,6 +56,13 @@ def test_one_shot_does_not_wait_for_standard_input(start, workspace):
         assert process.wait(20) == 0
 
 
+def test_a_pipe_shows_what_was_said(run, workspace):
+    with Server(say("One."), prefix=False) as server:
+        shown = run("--start_dir", workspace, stdin="hello\n/context\n", server=server).stdout
+        lines = shown.split("\n")
+    assert lines.index("> hello") < lines.index("One.") < lines.index("> /context") < len(lines) - 2
+
+
 def test_commands_and_files_belong_to_the_start_directory(run, workspace):
     written = ("write_to_file", {"path": "sub/a.txt", "content": "é\n"})
     with Server(calls(written, ("run_shell_command", {"command": "pwd; cat sub/a.txt"})), say("ok")) as server:

@@ -506,3 +506,12 @@ def test_a_window_that_was_learned_late_cuts_no_earlier_result(recorded, plays):
     told = error(400, {"error": {"message": "This model's maximum context length is 6000 tokens."}})
     long = calls((SHELL, {"command": "seq 1 4000"}))
     plays(recorded(long, told, *summing(calls(ECHO), say("One."))))
+
+
+def test_an_interrupt_ends_a_replay(start, recorded, tmp_path):
+    path = recorded(calls((SHELL, {"command": "sleep 3"})), say("One."), say("Two."), say("Three."), said="a\nb\nc\n")
+    process = start("--replay", path, "--start_dir", tmp_path)
+    assert any("Running sleep 3" in line for line in process.stdout)
+    process.send_signal(signal.SIGINT)
+    shown, _ = process.communicate(timeout=10)
+    assert process.returncode == 130 and "stopped by the user" in shown and "Two." not in shown
