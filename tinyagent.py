@@ -60,7 +60,7 @@ from difflib import unified_diff
 from functools import cached_property, partial, wraps
 from html.parser import HTMLParser
 from importlib.util import find_spec
-from itertools import accumulate, dropwhile, islice, zip_longest
+from itertools import accumulate, dropwhile, islice, pairwise, zip_longest
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Annotated, Any
@@ -101,6 +101,7 @@ INTERRUPTED = "Interrupted: this may or may not have been carried out."
 UNFINISHED = "not run again: it did not come to its end when it was recorded"
 STOPPED = ("stopped by the user", "stopped by a signal", "stopped at the time limit")  # why a call did not end
 SKIPPED = "skipped: the user spoke"
+NOT_DONE = (*STOPPED, SKIPPED, "error: not done")  # so begins the result of a call that was not run, or not to its end
 OWN_COMMAND = "The user ran this command, not you. It ended with:\n\n{}"
 CUT_SHORT = tuple(OWN_COMMAND.format(reason) for reason in STOPPED)  # so begins what is told of such a command
 OUTPUT_FILE = re.compile(r"in /.*/output/[\w.-]+\.txt")  # as it stands in a result; each has another name
@@ -275,6 +276,7 @@ def check_shape(fact: Event):
     if isinstance(fact, ModelReplied):
         message, calls = fact.message, fact.message.get("tool_calls", [])
         sound = message["role"] == "assistant" and (message["content"].strip() or calls) and all(map(is_call, calls))
+        sound = sound and len({call["id"] for call in calls}) == len(calls) and message.get("tool_calls") != []
         fact.usage["prompt_tokens"] + fact.usage["completion_tokens"], "".join(fact.faults.values())
     if isinstance(fact, ModelReplied | Result):
         sum(fact.usage.values())
@@ -310,19 +312,21 @@ def standing(facts: list[Event]) -> tuple[list[Event], list[tuple[str, list[Even
     kept, undone = [], []
     for fact in facts:
         match fact:
-            case Uncompacted() | Undone():
-                kind = Compacted if isinstance(fact, Uncompacted) else UserSaid
-                begin = max((i for i, other in enumerate(kept) if isinstance(other, kind)), default=len(kept))
-                end = begin + 1 if kind is Compacted else len(kept)
-                undone += [(fact.tree, kept[begin:end])] if kind is UserSaid else []
-                kept[begin:end] = [other for other in kept[begin:end] if isinstance(other, STAYING)]
+            case Uncompacted():
+                begin = max((i for i, other in enumerate(kept) if isinstance(other, Compacted)), default=len(kept))
+                kept[begin:] = [other for other in kept[begin + 1 :] if not isinstance(other, Shortened)]
+                undone.clear()  # a turn that is done again has to follow what it followed
+            case Undone():
+                begin = max((i for i, other in enumerate(kept) if isinstance(other, UserSaid)), default=len(kept))
+                undone.append((fact.tree, kept[begin:]))
+                kept[begin:] = [other for other in kept[begin:] if isinstance(other, STAYING)]
             case Redone():
                 for tree, turn in undone[-1:]:  # without a tree its snapshots are not of this directory
                     kept += [other for other in turn if not isinstance(other, STAYING if tree else (*STAYING, Snapped))]
                 del undone[-1:]
             case _:
                 kept.append(fact)
-                if isinstance(fact, UserSaid):
+                if isinstance(fact, UserSaid | Compacted):
                     undone.clear()
     return kept, undone
 
@@ -371,6 +375,7 @@ class Session:
         self.directory, self.usage, self._server = "", Counter(), ()  # usage: of all turns
         self.learned.clear()
         self.first_tree, self.trees = "", []  # snapshots: the session's first, those of the latest turn
+        self.untracked = False  # whether files may have been changed before the first
         kept, undone = standing(facts)
         for fact in kept:
             self._apply(fact)
@@ -421,7 +426,7 @@ class Session:
             case Opened():
                 server = fact.model, fact.base_url
                 if fact.directory != self.directory:  # these are snapshots of another one
-                    self.first_tree, self.trees = "", []
+                    self.untracked, self.first_tree, self.trees = bool(self.first_tree), "", []
                 if server != self._server:
                     self.learned.clear()
                     for message in self.messages:  # sealed reasoning, which only its own server takes
@@ -441,13 +446,14 @@ class Session:
                 self.messages += [fact.message, *self.unanswered.values()]  # each call has a result, come what may
             case ToolCalled() if fact.call in self.unanswered:
                 self.unanswered[fact.call]["content"] = INTERRUPTED
+                self.untracked |= fact.kind in ("edit", "execute") and not self.first_tree
             case ToolReturned() if fact.call in self.unanswered:
                 self.unanswered.pop(fact.call)["content"] = fact.text
             case Compacted():
                 tail = list(dropwhile(lambda message: message["role"] == "tool", self.messages[fact.cut :]))
                 latest = "" if any(m["role"] == "user" for m in tail) else LATEST_WORDS.format("\n\n".join(self.said))
                 self.messages = [{"role": "user", "content": SUMMARY.format(fact.summary) + latest}, *tail]
-                self.system, self.summary = fact.system, fact.summary
+                self.system, self.summary, self.undone = fact.system, fact.summary, []
             case Snapped():
                 self.first_tree = self.first_tree or fact.tree
                 self.trees.append(fact.tree)
@@ -466,7 +472,9 @@ Job = Iterator[str]  # a tool at work: what it yields, see Workspace
 OWN_SECONDS = 1_000_000  # limit of a command of the user's own, who can stop it
 TICK = 0.1  # seconds between two looks at the clock while something is awaited
 FLOOD, SAVED = 1_000_000_000, 100_000_000  # bytes of output, or of a file, that are too much; bytes of it that are kept
-UNSEEN = re.compile("[\\x00-\\x08\\x0b-\\x1f\\x7f-\\x9f\\u200e\\u200f\\u2028-\\u202e\\u2066-\\u2069\\ud800-\\udfff]")
+MOVING = r"\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff"  # not for a terminal
+UNSEEN = r"\xa0\xad\u115f\u180e\u200b-\u200d\u2060-\u2065\u3164\ufeff\U000e0000-\U000e007f"  # nothing to see there
+HIDDEN = re.compile(f"[{MOVING}{UNSEEN}]")
 QUIET = {"PAGER": "cat", "GIT_PAGER": "cat", "MANPAGER": "cat", "EDITOR": "true", "VISUAL": "true"}
 QUIET |= {"GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0", "SSH_ASKPASS_REQUIRE": "never", "TERM": "dumb"}
 SECRETS = (  # in the home directory: what --sandbox hides
@@ -677,7 +685,7 @@ def ending(code: int) -> str:
 
 def visible(text: str) -> str:
     """The text with escapes for what a terminal does not show, or what would move its cursor."""
-    return UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+    return HIDDEN.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def lines_of(text: bytes, end: bytes, mark: bool) -> list[str]:
@@ -942,7 +950,7 @@ class Workspace:
             time.sleep(TICK)  # it may be about to end
         if not groups_of(leader):
             return ""
-        self.left.add(leader)
+        self.left = {*filter(groups_of, self.left), leader}  # the number of one that has ended may be given again
         return "\n[what it started in the background is running, and ends with the session]"
 
     def close(self) -> int:
@@ -964,7 +972,7 @@ class Workspace:
         with self.open(path) as file:
             while size < FLOOD and (piece := file.readline(2**20)):  # a line may be as long as the file
                 if first <= number < first + max(line_count, 1) and len(shown) <= self.limit:
-                    shown, skip = shown + piece[skip:], max(0, skip - len(piece))
+                    shown, skip = shown + piece[skip:], 0 if piece.endswith(b"\n") else max(0, skip - len(piece))
                 size, number, ended = size + len(piece), number + piece.endswith(b"\n"), piece.endswith(b"\n")
         total, at_least = number - ended, "more than " * (size >= FLOOD)
         if b"\0" in shown[:8192]:
@@ -1051,7 +1059,10 @@ class Workspace:
         if old and not os.access(path, os.W_OK):
             raise PermissionError(f"{path} is read-only")
         where = "" if path == Path(self.directory, one_line(name, 150)) else f"@@ {visible(str(path))} @@\n"
-        yield where + difference(path.read_bytes() if old else b"", data)
+        before = path.read_bytes() if old else None
+        yield where + difference(before or b"", data)
+        if (path.read_bytes() if path.exists() else None) != before:
+            raise ValueError(f"{path} was changed meanwhile: read it again")
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".tinyagent-", dir=path.parent) as folder:  # which nobody else can open
             new = Path(folder, "new")
@@ -1309,7 +1320,7 @@ class Tool:
     def describe(self, call: partial) -> str:
         """What a call does, on one line."""
         lines = plural(len(call.keywords.get("content", "").splitlines()), "line")
-        return clean(one_line(self.saying.format(lines=lines, **call.keywords), 200))
+        return one_line(visible(self.saying.format(lines=lines, **call.keywords)), 200)
 
 
 # ---------------------------------------------------------------------------------------------------------- 5 Model
@@ -1326,7 +1337,7 @@ OVERFLOW = (  # the wordings of some forty servers; compiled when there is an er
 )
 WINDOW = re.compile(  # and where they say how much they take
     r"(?:(?:context|prompt|input) (?:length|window|size)(?: is| of)?(?: only)?|limit (?:is|of)|token limit|n_ctx"
-    r"|tokens allowed|tpm\): limit|must be <=|tokens >|\d >|model with)\W{0,3}(\d[\d,]{2,})\b(?! \+|\)? exceed)",
+    r"|tokens allowed|tpm\): limit|must be <=|tokens >|\d >|model with)\W{0,3}(\d[\d,]{2,12})\b(?! \+|\)? exceed)",
     re.I,
 )
 NO_OVERFLOW = re.compile(r"throttling|rate limit reached|too many requests|more credits|tokens, please wait", re.I)
@@ -1497,7 +1508,8 @@ class Draft:
     def check(self, lenient: bool):
         """Trouble when this is no reply, or not a whole one. One without a marked end is taken if the one before it,
         too, ended so (`lenient`): some servers never mark it."""
-        broken = any(parse_arguments(call["arguments"])[1] for call in self.calls)
+        texts = [call["arguments"] for call in self.calls]
+        broken = any(parse_arguments(text)[1] or not (text.strip() or self.whole) for text in texts)
         if not self.finish and (broken or not (self.whole or lenient)):
             raise Trouble("wait", "the reply broke off" + " in the middle of a tool call" * broken)
         if self.finish == "content_filter":
@@ -1556,7 +1568,7 @@ class Draft:
         others = {"prompt": "input_tokens", "completion": "output_tokens", "cached": "prompt_cache_hit_tokens"}
         counts = {f"{name}_tokens": usage.get(f"{name}_tokens", usage.get(other)) for name, other in others.items()}
         counts |= {name: usage[name] for name in ("reasoning_tokens", "cost") if usage.get(name)}
-        return {name: n if isinstance(n, int | float) and n > 0 else 0 for name, n in counts.items()}
+        return {name: n if isinstance(n, int | float) and 0 < n < 1e15 else 0 for name, n in counts.items()}
 
 
 def as_responses(body: dict) -> dict:
@@ -1754,6 +1766,8 @@ class Model:
         """What an error teaches about this server, so that the request can go out again at once."""
         if "messages" in body and self.config.api == "auto" and "/v1/responses" in found.body:
             return self._learn("api", "responses")
+        if found.status == "compact":
+            return None
         messages = given(list, body.get("messages"))
         calls = [call for message in messages for call in message.get("tool_calls", [])]
         for name in {name for part in [body, *messages, *calls] for name in part} - REQUIRED:
@@ -2139,8 +2153,9 @@ class Agent:
             raise Trouble("needs_input", f"not done, since nobody is there to be asked: {question.plan[:500]}")
         yield question
         answer = "" if self.reason_to_end() else self.approve(question).strip()
-        if answer.lower() not in ("y", "yes", "a", "always"):
-            raise ValueError("not done: " + (self.reason_to_end() or f"the user says: {answer or 'no'}"))
+        late = self.reason_to_end()
+        if late or answer.lower() not in ("y", "yes", "a", "always"):
+            raise ValueError("not done: " + (late or f"the user says: {answer or 'no'}"))
         if answer.lower() in ("a", "always") and question.kind != "other":
             self.allowed.add(question.tool)
 
@@ -2410,8 +2425,8 @@ class Agent:
     def diff(self, _: str) -> str:
         """/diff: what the session has changed so far."""
         here = self.snapshots.take(60) if self.session.first_tree else ""
-        if self.snapshots.off:
-            return f"What was changed is not known: {self.snapshots.off}"
+        if self.snapshots.off or self.session.untracked:
+            return f"What was changed is not known: {self.snapshots.off or 'there is no snapshot from before'}"
         return (here and self.snapshots.changes(self.session.first_tree, here)) or "No file was changed."
 
     def show_context(self, _: str) -> str:
@@ -2484,7 +2499,7 @@ PASTE, PASTED = "\x1b[200~", "\x1b[201~"  # the frame
 
 def plain(text: str) -> str:
     """The text without what could move a terminal's cursor, or worse: control characters and changes of direction."""
-    return UNSEEN.sub("", text)
+    return re.sub(f"[{MOVING}]", "", text)
 
 
 def few(text: str, count: int) -> list[str]:
@@ -2612,7 +2627,7 @@ class Terminal:
                 for line in few(happened.diff, 20):
                     self.line(line, {"+": "32", "-": "31"}.get(line[2:3], ""))
             case Asked():
-                lines = ["  " + line for line in happened.plan.strip("\n").splitlines()]
+                lines = ["  " + line for line in visible(happened.plan).strip("\n").split("\n")]
                 if happened.kind != "edit" or lines != few(happened.plan, 20):  # else the diff was shown whole
                     self.line("\n".join(lines))
             case Printed():
@@ -2634,7 +2649,7 @@ class Terminal:
     def show_result(self, result: Event):
         """Shows how a turn ended, and what it took."""
         took, self.began, self.doing = result.time - self.began, 0.0, ""
-        answered = result.status in ("done", "needs_input")
+        answered = result.status == "done" or (result.status == "needs_input" and NEED_INPUT.search(result.text))
         self.write("\n" * (not self.fresh))
         self.line("" if answered else f"! {result.status}: {result.text}{WITHDRAWN * self.replying}", "33")
         self.replying = False
@@ -2752,8 +2767,9 @@ NO_MODEL += f"\n  or watch a recording:   {shlex.join([*AGENT, '--replay', str(D
 
 def find_model(config: Config) -> Config:
     """The choice with endpoint, model and key, or with the demo. ValueError when there is nothing to talk to."""
-    key, model = os.environ.get("OPENAI_API_KEY", "").strip(), config.model or os.environ.get("OPENAI_MODEL", "")
-    url = (config.base_url or os.environ.get("OPENAI_BASE_URL", "")).strip().rstrip("/")
+    names = "OPENAI_API_KEY", "OPENAI_MODEL", "OPENAI_BASE_URL"
+    key, model, url = (os.environ.get(name, "").strip() for name in names)
+    model, url = config.model or model, (config.base_url.strip() or url).rstrip("/")
     if not re.fullmatch(r"[!-~]*", key):
         raise ValueError("OPENAI_API_KEY has a space or a character in it that no key has: set it again")
     if "@" in url.partition("://")[2].partition("/")[0]:
@@ -2801,7 +2817,7 @@ def find_journal(here: Path, resume: str) -> Path:
     paths = [p for p in paths if p.is_file() and (p.stat().st_size or not newest)]  # one may have been killed early
     if not paths:
         raise ValueError(f"no session {resume or 'of ' + str(here)} in {folder.parents[1]}")
-    return max(paths, key=os.path.getmtime)
+    return max(paths, key=lambda path: (path.parent == folder, os.path.getmtime(path)))  # others may be copies
 
 
 def adopted(path: Path, folder: Path) -> Path:
@@ -2994,7 +3010,8 @@ class Conversation:
                 except ValueError as error:  # no such command
                     self.show(Noticed(str(error)))
                     continue
-                code = result.exit_code if self.agent.config.json or not self.prompt else 0
+                if self.agent.config.json or not self.prompt:  # a /command changes nothing of how the last turn ended
+                    code = result.exit_code or code * (not result.steps)
                 if not self.prompt and result.steps and result.status in ("refused", "unavailable", "error"):
                     return result.exit_code  # nobody is there to mend it
         except EOFError:
@@ -3089,7 +3106,8 @@ class Conversation:
     @property
     def half_typed(self) -> str:
         """What stands in the line that is being typed."""
-        return self.readline.get_line_buffer() if self.readline else ""
+        text = self.readline.get_line_buffer() if self.readline else ""
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")  # whatever the locale is
 
     @contextmanager
     def paused(self):
@@ -3142,7 +3160,8 @@ class Conversation:
         if typed:
             self.keyboard.typed = ""
         if readline := self.readline:
-            readline.set_startup_hook(lambda: readline.insert_text(typed))
+            raw = typed.encode().decode("ascii", "surrogateescape")  # so it is inserted in any locale
+            readline.set_startup_hook(lambda: readline.insert_text(raw))
         elif typed:
             self.remember(typed)
             self.terminal.line(f"(Enter says: {typed})")
@@ -3288,7 +3307,7 @@ def as_recorded(turn: list[Event]) -> list[Event]:
     """The replies of a turn, and the windows that were learned; a call that did not come to its end must not run."""
     facts, ended = [], set()
     for fact in reversed(turn):
-        if isinstance(fact, ToolReturned) and not fact.text.startswith((*STOPPED, SKIPPED)):
+        if isinstance(fact, ToolReturned) and not fact.text.startswith(NOT_DONE):
             ended.add(fact.call)
         if isinstance(fact, Learned) and fact.what == "context":
             facts.append(fact)
@@ -3304,7 +3323,7 @@ def results(events: list[Event], *directories: str) -> list[str]:
     texts = [OUTPUT_FILE.sub("", event.text) for event in events if isinstance(event, ToolReturned)]
     for directory in directories:
         texts = [text.replace(directory, "DIRECTORY") for text in texts]
-    ended = [text for text in texts if not text.startswith((*STOPPED, SKIPPED, f"error: {UNFINISHED}"))]
+    ended = [text for text in texts if not text.startswith((*NOT_DONE, f"error: {UNFINISHED}"))]
     return [re.sub(r"\d+(\.\d+)? ?m?s\b|\d+:\d\d(:\d\d)?", "TIME", text) for text in ended]
 
 
@@ -3314,6 +3333,9 @@ def replay(facts: list[Event], agent: Agent, show: Callable[[Event], None]) -> i
         show(facts[-1])
     events, summaries = [], iter([fact.summary for fact in facts if isinstance(fact, Compacted)])
     begins = [i for i, fact in enumerate(facts) if isinstance(fact, UserSaid)]
+    for i, (fact, then) in enumerate(pairwise(facts), 1):  # a hint that came during the answer went on with the turn
+        late = isinstance(fact, ModelReplied) and "tool_calls" not in fact.message and isinstance(then, Hinted)
+        begins = sorted([*begins, *[i] * late])
     for begin, end in zip(begins, [*begins[1:], len(facts)], strict=True):
         turn, said = facts[begin:end], facts[begin].text
         printed = [fact.text for fact in turn if isinstance(fact, CommandRan) and not fact.text.startswith(CUT_SHORT)]
@@ -3340,6 +3362,8 @@ def check_config(config: Config):
     """ValueError when something is wrong with what the user chose."""
     if config.task is not None and not config.task.strip():
         raise ValueError("TASK is empty")
+    if re.match(r"--\w+ ", config.task or ""):
+        raise ValueError(f"{one_line(config.task, 60)!r} is no option: each argument has a line of its own in an @FILE")
     try:
         os.getcwd()
     except FileNotFoundError as error:
@@ -3365,7 +3389,7 @@ def check_config(config: Config):
 def say_goodbye(agent: Agent, show: Callable[[Event], None], terminal: Terminal):
     """Ends what still runs, and says how to go on with the session, with the options as they are now."""
     config = agent.config
-    if running := agent.close():
+    if (running := agent.close()) and not config.json:  # there the result comes last
         show(Noticed(f"ended what {plural(running, 'command')} had left running"))
     if config.json or config.replay or not agent.session.path.exists():
         return
