@@ -95,6 +95,13 @@ def test_arguments_from_a_file(run, workspace, tmp_path):
     assert messages(server) == [("user", "say two words")]
 
 
+def test_an_option_and_its_value_on_one_line_of_a_file(run, workspace, tmp_path):
+    (tmp_path / "arguments").write_text("--max_steps 3\n")
+    with Server(say("no")) as server:
+        done = run(f"@{tmp_path / 'arguments'}", "--start_dir", workspace, server=server)
+    assert refused(done) and "line of its own" in done.stderr and server.requests == []
+
+
 def test_a_file_of_arguments_that_names_itself(run, tmp_path):
     (tmp_path / "args").write_text(f"@{tmp_path}/args\n")
     assert refused(run(f"@{tmp_path}/args"))
@@ -114,6 +121,12 @@ def test_model_and_server_from_the_environment(run, workspace):
         assert run("task", "--start_dir", workspace, env=env).returncode == 0
     assert server.requests[0].body["model"] == "from-env"
     assert server.requests[0].headers["authorization"] == "Bearer sk-1"
+
+
+def test_a_blank_is_no_name_of_a_model(run, workspace):
+    with Server(say("ok")) as server:
+        run("task", "--start_dir", workspace, env={"OPENAI_BASE_URL": server.url, "OPENAI_MODEL": " "})
+    assert server.requests[0].body["model"] == "scripted"  # the first that the server names
 
 
 def test_the_first_request_is_small(run, workspace):
@@ -173,6 +186,11 @@ def test_needs_input(run, workspace, text):
     with Server(say(text)) as server:
         done = run("task", "--start_dir", workspace, server=server)
     assert (done.returncode, done.stdout) == (3, text + "\n")
+
+
+def test_a_command_changes_nothing_of_how_the_last_turn_of_a_pipe_ended(run, workspace):
+    with Server(say("NEED_INPUT: which file?")) as server:
+        assert run("--start_dir", workspace, stdin="go\n/cost\n", server=server).returncode == 3
 
 
 @pytest.mark.parametrize("limit", [["--max_steps", 2], ["--max_tokens", 1000], ["--max_seconds", 3]])
@@ -403,6 +421,20 @@ def test_json_conversation_has_a_result_for_each_turn(run, workspace):
     assert done.returncode == 0
     assert [result["text"] for result in results] == ["one", "two"]
     assert lines(done.stdout)[-1] == results[-1]
+
+
+def test_the_result_is_the_last_line_also_when_something_runs_on(run, workspace):
+    with Server(calls(("run_shell_command", {"command": "sleep 60 &"})), say("ok")) as server:
+        done = run("task", "--start_dir", workspace, "--json", server=server)
+    assert (done.returncode, lines(done.stdout)[-1]["type"]) == (0, "result")
+
+
+def test_counts_without_end_are_no_numbers_of_json(run, workspace, home):
+    told = b'data: {"choices": [], "usage": {"prompt_tokens": 1e999, "completion_tokens": 1, "cost": 1e999}}\n\n'
+    with Server(raw(event(chunk({"content": "ok"}, "stop")), told, b"data: [DONE]\n\n")) as server:
+        done = run("task", "--start_dir", workspace, "--json", server=server)
+    (journal,) = journals(home)
+    assert lines(done.stdout)[-1]["text"] == "ok" and "Infinity" not in done.stdout + journal.read_text()
 
 
 # ------------------------------------------------------------------------------------------------------- what is kept

@@ -484,6 +484,18 @@ def test_a_whole_call_of_a_broken_reply_is_forgotten():
     assert called(reply) == [ONE]
 
 
+@pytest.mark.parametrize("arguments", ["", None], ids=["empty", "null"])
+def test_a_call_without_arguments_is_whole_only_where_the_end_is_marked(arguments):
+    named = part(head(name="list_files", arguments=arguments))
+    broken = raw(event(named), framing="close")
+    with Server(broken, broken, say("whole")) as server:
+        _, reply = chat(server)
+    assert called(reply) == [] and len(server.requests) == 3
+    with Server(stream(named, CALLED)) as server:
+        _, reply = chat(server)
+    assert (called(reply), reply.faults) == ([("list_files", {})], {})
+
+
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 520, 529])
 def test_what_may_pass_is_waited_for(status):
     with Server(error(status, {"error": {"message": "come back"}}, {"Retry-After": "0.01"}), say("ok")) as server:
@@ -649,6 +661,11 @@ def test_a_full_context_is_known_in_other_bodies(overflow):
     with Server(overflow) as server:
         assert trouble(server).status == "compact"
     assert len(server.requests) == 1
+
+
+def test_a_window_of_five_thousand_digits_is_not_believed():
+    with Server(error(400, {"error": {"message": f"This model's maximum context length is {'1' * 5_000}"}})) as server:
+        assert trouble(server).status in ("compact", "refused")
 
 
 # --------------------------------------------------------------------------------------------------------- silence

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import wait_for
+from conftest import result, wait_for
 from scripted import HANG, Server, calls, error, raw, response, say, tokens
 
 from tinyagent import SUMMARY_PROMPT, Compacted, Opened, UserSaid, read_journal
@@ -178,6 +178,17 @@ def test_a_session_that_goes_on_beside_its_directory(run, workspace, recorded, t
     assert str(workspace) in shown and "Taken back: two\n1 file removed: new.txt\n" in shown
     assert shown.count("Taken back: one\nNo file was put back.\n") == 2 and "theirs.txt" not in shown
     assert (workspace / "a.txt").exists() and [file.name for file in tmp_path.iterdir()] == ["theirs.txt"]
+
+
+def test_a_copy_in_another_directory_leaves_the_session_where_it_was(run, workspace, recorded, tmp_path, monkeypatch):
+    path = recorded(say("One."), said="here\n")
+    with Server(*[say("ok")] * 3, prefix=False) as server:
+        run("beside", "--start_dir", tmp_path, "--resume", f"{workspace}/", server=server)
+        assert users(server) == ["here", "beside"]
+        run("back", "--start_dir", workspace, "--resume", path.stem, server=server)
+        monkeypatch.chdir(workspace)
+        run("again", "--resume", path.stem, server=server)
+    assert users(server) == ["here", "back", "again"]
 
 
 def test_journals_from_somewhere_else(run, workspace, home, tmp_path, recorded):
@@ -423,6 +434,34 @@ def test_a_turn_that_was_taken_back_is_not_played(recorded, plays):
     place, done = plays(path)
     assert [made.name for made in place.iterdir()] == ["a.txt"] and "> b\n" not in done.stdout
     assert "[2 tool results, all as recorded; " in done.stdout
+
+
+def test_what_was_refused_at_the_question_is_not_played(agent, plays):
+    script = calls(WRITE, (SHELL, {"command": "touch made"})), say("As you like."), calls(WRITE)
+    with Server(*script, prefix=False) as server:
+        told = agent(server, ask=True)
+        told.approve = lambda _: "never do that"
+        assert result(told).status == "done"
+        told.approve = None  # nobody is there to be asked
+        assert result(told, "again").status == "needs_input"
+    place, _ = plays(told.session.path)
+    assert list(place.iterdir()) == []
+
+
+def test_a_hint_during_the_answer_is_played_with_what_came_after_it(agent, plays):
+    hints = []
+
+    def late(_):
+        hints.append("write it, too")
+        return say("One.")
+
+    with Server(late, calls(WRITE), say("Two."), prefix=False) as server:
+        told = agent(server)
+        told.hints = lambda: [hints.pop() for _ in hints[:]]
+        assert result(told).text == "Two."
+    place, done = plays(told.session.path)
+    assert (place / "a.txt").exists() and "[1 tool result, all as recorded; " in done.stdout
+    assert "> write it, too\n" in done.stdout and "Two." in done.stdout
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=lambda number: number.name)

@@ -100,6 +100,16 @@ def test_the_limit_of_a_reply_goes_under_the_name_that_the_server_takes():
     assert {"max_tokens", "max_completion_tokens"}.isdisjoint(server.requests[0].body)
 
 
+def test_a_limit_that_is_too_large_for_the_window_is_no_refused_field(agent):
+    told = "'max_tokens' or 'max_completion_tokens' is too large: 4000. This model's maximum context length is 8192 "
+    told += "tokens and your request has 5000 input tokens (4000 > 8192 - 5000)."
+    with Server(*[error(400, {"object": "error", "message": told})] * 5) as server:
+        told = agent(server, max_output=4_000)
+        end = result(told)
+    assert end.status == "refused" and "window is too small" in end.text
+    assert [fact["value"] for fact in facts(told, "learned")] == [8192]
+
+
 def test_reasoning_that_is_not_taken_back_is_left_out_of_every_message(agent):
     detail = [{"type": "extra_forbidden", "loc": ["body", "messages", 2, "assistant", "reasoning_content"]}]
 

@@ -23,8 +23,11 @@ from tinyagent import (
     Opened,
     Result,
     Session,
+    Shortened,
     ToolCalled,
     ToolReturned,
+    Uncompacted,
+    Undone,
     UserSaid,
     read_journal,
 )
@@ -172,6 +175,27 @@ def test_the_latest_words_of_the_user_survive_a_summary(tmp_path):
     assert session.messages[0]["content"].endswith(words)
 
 
+@pytest.mark.parametrize("fact", [Compacted(1, "sum", "new"), Uncompacted()], ids=lambda fact: fact.type)
+def test_what_was_taken_back_before_a_summary_came_or_went_is_not_redone(tmp_path, fact):
+    earlier = UserSaid("1"), answer("one"), Compacted(1, "sum", "new")
+    session = new_session(tmp_path, *earlier, UserSaid("2"), answer("two"), Undone(""), fact)
+    for each in (session, Session(session.path)):
+        before = said(each)
+        assert "nothing to redo" in [*Agent(Config(), tmp_path, each, None).turn("/redo")][-1].text
+        assert said(each) == before
+
+
+def test_what_was_shortened_behind_a_summary_is_whole_again_without_it(tmp_path):
+    long = answer("word " * 1_000)
+    session = new_session(tmp_path, UserSaid("1"), long, UserSaid("2"), long, UserSaid("3"))
+    whole = said(session)
+    for fact in (Compacted(2, "sum", "new"), Shortened(600)):
+        session.record(fact)
+    assert "cut: 5,000 characters" in session.messages[2]["content"]
+    session.record(Uncompacted())
+    assert said(session) == whole == said(Session(session.path))
+
+
 def test_the_system_message_is_that_of_the_latest_opening(tmp_path):
     session = new_session(tmp_path, UserSaid("hi"), answer("hello"), opened("A newer one."))
     assert Session(session.path).system == "A newer one."
@@ -225,6 +249,8 @@ WRONG = [  # JSON, and still no fact
     b'{"type": "user_said", "text": 5}',
     b'{"type": "model_replied", "message": null, "usage": {}, "faults": {}}',
     b'{"type": "compacted", "cut": "x", "summary": "x", "system": "x"}',
+    call("a", "a").to_json().encode(),
+    call(text="no calls").to_json().encode(),
 ]
 
 

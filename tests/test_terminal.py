@@ -209,6 +209,26 @@ def test_a_locale_that_knows_only_ascii(window, home):
         assert again.ended() == 0
 
 
+def test_what_is_half_typed_in_a_locale_that_knows_only_ascii(window, home):
+    slow = raw(event(chunk({"content": "An answer "})), Pause(1), event(chunk({"content": "at last."})), event(STOP))
+    with Server(slow, say("Two."), prefix=False) as server:
+        seen = window(server, LC_ALL="C")
+        seen.press("go\r")
+        seen.until("An answer")
+        seen.press("caf\u00e9")
+        seen.until("[1 step", "\n> caf\u00e9")
+        seen.press("\r")
+        seen.until("Two.", "[1 step")
+        seen.prompt()
+        assert last(server)[-1] == ("user", "caf\u00e9")
+        seen.press("th\u00e9")
+        seen.until("\n> th\u00e9")
+        seen.press(INTERRUPT)
+        seen.prompt()
+    (history,) = home.glob("*/history")
+    assert [json.loads(line) for line in history.read_text().splitlines()][-2:] == ["caf\u00e9", "th\u00e9"]
+
+
 def test_a_window_of_one_row(window):
     words = [f"word{i:02} " for i in range(30)]
     slow = [part for word in words for part in (event(chunk({"content": word})), Pause(0.05))]

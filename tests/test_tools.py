@@ -390,6 +390,13 @@ def test_some_lines_of_a_file(space, first, number, text):
     assert space.read_from_file("file", first, number) == text
 
 
+@pytest.mark.parametrize("column", [8, 9, 50])
+def test_past_the_end_of_a_line(space, column):
+    (space.directory / "file").write_text("".join(f"line {number}\n" for number in range(1, 7)))
+    read = space.read_from_file("file", 3, column=column)
+    assert read.strip() == "line 4\nline 5\nline 6\n\n[lines 3 to 6 of 6]"
+
+
 def test_past_the_end_of_a_file(space):
     (space.directory / "file").write_text("1\n2\n3\n4\n5\n")
     with pytest.raises(ValueError, match="has 5 lines"):
@@ -628,7 +635,10 @@ ODD = {  # what is hard to see: before, after
     "form feed": (b"a\x0cb\n", b"a\nb\n"),
     "carriage return": (b"a\rb\n", b"a\nb\n"),
     "no text": (b"a\xffb\n", b"a\xef\xbf\xbdb\n"),
+    "no-break space": (b"a\xc2\xa0b\n", b"a b\n"),
 }
+UNSEEN = "\u200b\u00ad\ufeff\u00a0\u2060\u3164\U000e0041"
+ODD |= {f"U+{ord(char):04X}": (f"a{char}b\n".encode(), b"ab\n") for char in UNSEEN}
 ENDS = {
     "one line": (b"a\r\nb\r\nc\r\n", b"a\r\nb\nc\r\n"),
     "all lines": (b"a\r\nb\r\n", b"a\nb\n"),
@@ -641,7 +651,7 @@ ENDS = {
 def changed(before, after):
     """The lines that a diff takes away, and those that it adds, without their signs."""
     text = difference(before, after)
-    assert not re.search(r"[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]", text)
+    assert not re.search(rf"[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029{UNSEEN}]", text)
     lines = text.split("\n")[1:]
     return [[line[1:] for line in lines if line.startswith(sign)] for sign in "-+"]
 

@@ -10,7 +10,7 @@ import pytest
 from conftest import git, of, result, turn
 from scripted import Server, calls, say
 
-from tinyagent import LEFT, Asked, Changing, Noticed, Printed, ToolReturned
+from tinyagent import LEFT, Agent, Asked, Changing, Noticed, Printed, Session, ToolReturned
 
 WRITE = ("write_to_file", {"path": "a.txt", "content": "one\ntwo\n"})
 EDIT = ("edit_file", {"path": "a.txt", "old": "two", "new": "2"})
@@ -80,6 +80,36 @@ def test_anything_else_is_no_and_goes_to_the_model(agent, workspace, word):
     assert server.requests[-1].body["messages"][-1]["content"].startswith("error: not done")
 
 
+@pytest.mark.parametrize(
+    ("before", "called"), [("two\n", EDIT), ("old\n", WRITE), ("", WRITE)], ids=["edited", "written", "new"]
+)
+def test_a_file_that_was_changed_while_the_question_stood_is_left_alone(agent, workspace, before, called):
+    def approve(_):
+        (workspace / "a.txt").write_text("two, and mine\n")
+        return "y"
+
+    if before:
+        (workspace / "a.txt").write_text(before)
+    with Server(calls(called), say("I see.")) as server:
+        told = agent(server, ask=True)
+        told.approve = approve
+        (back,) = of(ToolReturned, turn(told))
+    assert back.failed and "changed meanwhile" in back.text
+    assert (workspace / "a.txt").read_text() == "two, and mine\n"
+
+
+def test_an_approval_that_comes_too_late_runs_nothing(agent, workspace):
+    def approve(_):
+        time.sleep(1.2)
+        return "y"
+
+    with Server(calls(ECHO, WRITE), say("I see.")) as server:
+        told = agent(server, ask=True, max_seconds=1)
+        told.approve = approve
+        assert result(told).status == "limit"
+    assert list(workspace.iterdir()) == []
+
+
 @pytest.mark.parametrize("arguments", [["task"], []], ids=["one shot", "pipe"])
 def test_nobody_to_ask_is_never_a_yes(run, workspace, arguments):
     with Server(calls(ECHO, WRITE), say("And now?")) as server:
@@ -99,7 +129,7 @@ def test_a_conversation_in_a_pipe_ends_as_its_last_turn_did(run, workspace):
 
 
 def test_the_question_hides_nothing(window, workspace):
-    tricky = "echo safe\rrm -rf important\n\x1b[2Kecho second line \u202e end"
+    tricky = "echo safe\rrm -rf important\n\x1b[2Kecho second line \u202e end; bash run\u200e.sh"
     with Server(calls(("run_shell_command", {"command": tricky})), say("As you like.")) as server:
         seen = window(server, "--ask")
         seen.press("go\r")
@@ -109,6 +139,7 @@ def test_the_question_hides_nothing(window, workspace):
         seen.until("As you like")
     assert "rm -rf important" in shown and "second line" in shown and "\x1b[2K" not in shown and "\u202e" not in shown
     assert "\r" not in shown.replace("\r\n", "")
+    assert "\\u202e end; bash run\\u200e.sh" in shown.rpartition("second line")[2]
     assert "not that" in server.requests[-1].body["messages"][-1]["content"]
 
 
@@ -263,6 +294,18 @@ def test_undo_asks_when_somebody_else_changed_files(agent, workspace):
         assert told.session.messages == []
 
 
+def test_in_a_pipe_it_is_said_that_nobody_can_be_asked_before_an_undo(start, workspace):
+    with Server(calls(WRITE), say("Done."), prefix=False) as server:
+        process = start("--start_dir", workspace, server=server, stdin=subprocess.PIPE)
+        process.stdin.write("write\n")
+        process.stdin.flush()
+        assert any("[2 steps" in line for line in process.stdout)
+        (workspace / "a.txt").write_text("somebody\n")
+        shown, _ = process.communicate("/undo\n", timeout=15)
+    assert "not done, since nobody is there to be asked" in shown and "Taken back" not in shown
+    assert (workspace / "a.txt").read_text() == "somebody\n"
+
+
 def test_undo_names_what_it_could_not_put_back(agent, workspace):
     """Where a file was, a folder stands now with what no snapshot has."""
     (workspace / ".gitignore").write_text("*.log\n")
@@ -370,13 +413,47 @@ def test_undo_of_a_turn_with_a_summary_brings_the_whole_back(agent):
     assert told.session.messages == before
 
 
+def without_git(patch, folder):
+    """There is bash on the PATH, and nothing else."""
+    (folder / "bash").symlink_to(shutil.which("bash"))
+    patch.setenv("PATH", str(folder))
+
+
+@pytest.mark.parametrize("said", ["go", "!echo 2 > a"], ids=["the model", "the user"])
+def test_what_was_changed_before_there_was_git_is_not_known(agent, monkeypatch, tmp_path, said):
+    with Server(shell("echo 2 > a"), say("Done."), prefix=False) as server:
+        with monkeypatch.context() as patch:
+            without_git(patch, tmp_path)
+            turn(agent(server), said)
+        assert "not known" in result(agent(server), "/diff").text
+
+
+def test_what_was_changed_in_a_directory_that_moved_is_not_known(agent, workspace, tmp_path):
+    with Server(shell("echo 2 > a"), say("Done."), prefix=False) as server:
+        told = agent(server)
+        turn(told)
+        moved = workspace.rename(tmp_path / "moved")
+        again = Agent(told.config, moved, Session(told.session.path), told.chat)
+        assert "not known" in result(again, "/diff").text
+
+
+@pytest.mark.parametrize("folder", ["", "moved"])
+def test_where_the_session_only_read_no_file_was_changed(agent, workspace, tmp_path, folder):
+    with Server(calls(READ), say("Done."), prefix=False) as server:
+        told = agent(server)
+        turn(told)
+        (tmp_path / "moved").mkdir()
+        there = tmp_path / folder if folder else workspace
+        again = Agent(told.config, there, Session(told.session.path), told.chat)
+        assert result(again, "/diff").text == "No file was changed."
+
+
 @pytest.mark.parametrize("why", ["no git", "a home"])
 def test_where_no_snapshot_can_be_had_it_is_said_once(agent, workspace, monkeypatch, tmp_path, why):
     if why == "a home":
         monkeypatch.setenv("HOME", str(workspace))
     else:
-        (tmp_path / "bash").symlink_to(subprocess.check_output(["which", "bash"], text=True).strip())
-        monkeypatch.setenv("PATH", str(tmp_path))
+        without_git(monkeypatch, tmp_path)
     with Server(shell("echo 1 > a"), shell("echo 2 > b"), say("Done."), prefix=False) as server:
         told = agent(server)
         events = turn(told)
