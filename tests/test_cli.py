@@ -95,8 +95,9 @@ def test_arguments_from_a_file(run, workspace, tmp_path):
     assert messages(server) == [("user", "say two words")]
 
 
-def test_an_option_and_its_value_on_one_line_of_a_file(run, workspace, tmp_path):
-    (tmp_path / "arguments").write_text("--max_steps 3\n")
+@pytest.mark.parametrize("option", ["--max_steps", "--max-steps"])
+def test_an_option_and_its_value_on_one_line_of_a_file(run, workspace, tmp_path, option):
+    (tmp_path / "arguments").write_text(f"{option} 3\n")
     with Server(say("no")) as server:
         done = run(f"@{tmp_path / 'arguments'}", "--start_dir", workspace, server=server)
     assert refused(done) and "line of its own" in done.stderr and server.requests == []

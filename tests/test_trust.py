@@ -430,11 +430,12 @@ def test_what_was_changed_before_there_was_git_is_not_known(agent, monkeypatch, 
 
 def test_what_was_changed_in_a_directory_that_moved_is_not_known(agent, workspace, tmp_path):
     with Server(shell("echo 2 > a"), say("Done."), prefix=False) as server:
-        told = agent(server)
+        told, place = agent(server), workspace
         turn(told)
-        moved = workspace.rename(tmp_path / "moved")
-        again = Agent(told.config, moved, Session(told.session.path), told.chat)
-        assert "not known" in result(again, "/diff").text
+        for name in ("moved", "again"):
+            place = place.rename(tmp_path / name)
+            again = Agent(told.config, place, Session(told.session.path), told.chat)
+            assert "not known" in result(again, "/diff").text
 
 
 @pytest.mark.parametrize("folder", ["", "moved"])
