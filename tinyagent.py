@@ -426,7 +426,8 @@ class Session:
             case Opened():
                 server = fact.model, fact.base_url
                 if fact.directory != self.directory:  # these are snapshots of another one
-                    self.untracked, self.first_tree, self.trees = bool(self.first_tree), "", []
+                    self.untracked |= bool(self.first_tree)
+                    self.first_tree, self.trees = "", []
                 if server != self._server:
                     self.learned.clear()
                     for message in self.messages:  # sealed reasoning, which only its own server takes
@@ -439,6 +440,7 @@ class Session:
                 self.messages.append({"role": "user", "content": fact.text})
             case Hinted() | CommandRan():
                 self.said += [fact.text] * isinstance(fact, Hinted)
+                self.untracked |= isinstance(fact, CommandRan) and not self.first_tree
                 self.messages.append({"role": "user", "content": fact.text})
             case ModelReplied() if self.messages:
                 ids = [call["id"] for call in fact.message.get("tool_calls", [])]
@@ -969,10 +971,12 @@ class Workspace:
     def read_from_file(self, path: str, first_line: int = 1, line_count: int = 2000, column: int = 1) -> str:
         """Read a text file, or some of its lines; of a very long line from a column (in bytes) on."""
         first, shown, number, skip, size, ended = max(first_line, 1), b"", 1, max(column, 1) - 1, 0, True
+        missed = 0  # lines before the column
         with self.open(path) as file:
             while size < FLOOD and (piece := file.readline(2**20)):  # a line may be as long as the file
                 if first <= number < first + max(line_count, 1) and len(shown) <= self.limit:
-                    shown, skip = shown + piece[skip:], 0 if piece.endswith(b"\n") else max(0, skip - len(piece))
+                    shown, missed = shown + piece[skip:], missed + (piece.endswith(b"\n") and len(piece) <= skip)
+                    skip = 0 if piece.endswith(b"\n") else max(0, skip - len(piece))
                 size, number, ended = size + len(piece), number + piece.endswith(b"\n"), piece.endswith(b"\n")
         total, at_least = number - ended, "more than " * (size >= FLOOD)
         if b"\0" in shown[:8192]:
@@ -981,7 +985,8 @@ class Workspace:
         if size and not shown:
             raise ValueError(f"{path} has {at_least}{plural(total, 'line')}: nothing is from line {first_line} on")
         kept = whole_lines(shown, self.limit)
-        last, inside = first + kept.count(b"\n") - kept.endswith(b"\n"), len(kept) < len(shown) and kept[-1:] != b"\n"
+        last = first + missed + kept.count(b"\n") - kept.endswith(b"\n")
+        inside = len(kept) < len(shown) and kept[-1:] != b"\n"
         more = f"; go on with first_line={last}, column={max(column, 1) + len(kept)}" * inside
         part = f"\n[lines {first} to {last} of {at_least}{total}{more}]" * (len(kept) < size)
         return (kept.decode("utf-8", "replace") or "(empty)") + part
@@ -3362,8 +3367,6 @@ def check_config(config: Config):
     """ValueError when something is wrong with what the user chose."""
     if config.task is not None and not config.task.strip():
         raise ValueError("TASK is empty")
-    if re.match(r"--\w+ ", config.task or ""):
-        raise ValueError(f"{one_line(config.task, 60)!r} is no option: each argument has a line of its own in an @FILE")
     try:
         os.getcwd()
     except FileNotFoundError as error:
@@ -3472,6 +3475,13 @@ def underscored(argument: str) -> str:
     return re.sub(r"^--[\w-]+(?==|$)", lambda name: "--" + name[0][2:].replace("-", "_"), argument)
 
 
+def argument_of(parser: argparse.ArgumentParser, line: str) -> list[str]:
+    """The argument on a line of an @FILE, if there is one."""
+    if re.match(r"--[\w-]+\s", line):
+        parser.error(f"{line!r} is no argument: each has a line of its own, also what belongs to an option")
+    return [underscored(line)] if line else []
+
+
 def main() -> int:
     """Does what the command line says; gives back the exit code."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_DFL:
@@ -3484,7 +3494,7 @@ def main() -> int:
     parser = argparse.ArgumentParser("tinyagent.py", argparse.SUPPRESS, fromfile_prefix_chars="@", allow_abbrev=False)
     parser.description = __doc__  # instead of the usage, so that an error is one line
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.convert_arg_line_to_args = lambda line: [underscored(line)] if line else []
+    parser.convert_arg_line_to_args = partial(argument_of, parser)
     fail = parser.error
     parser.error = lambda text: fail(re.sub(r"^\[Errno \d+\] ", "", text))  # as argparse says of an @FILE
     for f in (f for f in fields(Config) if f.metadata):
