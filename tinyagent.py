@@ -3068,7 +3068,7 @@ class Conversation:
         """The user's answer to a question that was shown."""
         try:
             with self.paused():
-                always = "a: always, " * (question.kind != "other")
+                always = f"a: always ({question.tool}), " * (question.kind != "other")
                 while ORDER.match(answer := self.typed_line(f"Do this? y: yes, {always}or why not: ")):
                     self.hear([answer])
                 return answer
@@ -3153,6 +3153,9 @@ class Conversation:
             print()
             return ""
         self.remember(text.strip())
+        lines = text.count("\n") + 1
+        if self.readline and lines > os.get_terminal_size(1).lines:  # a part of it is on the screen
+            self.terminal.line(f"({lines:,} lines)")
         if not (self.prompt or self.agent.config.json):  # nobody has typed it
             self.terminal.line(f"> {text.strip()}" * bool(text.strip()))
         return text.strip()

@@ -744,6 +744,13 @@ def test_a_paste_while_it_works_is_one_hint(window):
     assert last(server)[-1] == ("user", "one\ntwo three!")
 
 
+def test_a_paste_that_is_longer_than_the_window_is_counted(window):
+    text = "\n".join(f"line {number}" for number in range(60))
+    with Server(say("Yes."), prefix=False) as server:
+        window(server).say(f"\x1b[200~{text}\x1b[201~", "(60 lines)", "Yes.")
+    assert last(server)[-1] == ("user", text)
+
+
 def test_the_history_is_kept_for_each_directory(window, home, workspace):
     with Server(*[say(f"Reply {number}.") for number in range(5)], prefix=False) as server:
         first = window(server)
