@@ -520,11 +520,12 @@ def test_only_the_user_can_read_the_journal(run, workspace, home):
     assert [d.stat().st_mode & 0o777 for d in (journal.parent, journal.parent.parent)] == [0o700, 0o700]
 
 
-def test_the_task_is_taken_as_it_is(run, workspace):
+@pytest.mark.parametrize("task", ["--dry-run is-it so?", "--force does not work"])
+def test_the_task_is_taken_as_it_is(run, workspace, task):
     with Server(say("one"), prefix=False) as server:
         model = {"OPENAI_BASE_URL": server.url, "OPENAI_MODEL": "scripted"}
-        run("--start-dir", workspace, "--", "--dry-run is-it so?", env=model)
-    assert messages(server)[-1][1] == "--dry-run is-it so?"
+        run("--start-dir", workspace, "--", task, env=model)
+    assert messages(server)[-1][1] == task
 
 
 @pytest.mark.parametrize("where", [">/dev/full", "2>/dev/full", ">/dev/full 2>&1"])
